@@ -1,0 +1,71 @@
+//! What happened, as one closed list.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! event_kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+        /// The kind of an event. Readers must accept kinds they do not know.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum EventKind {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)+
+        }
+
+        impl EventKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The name on the wire and in the database.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+event_kinds! {
+    /// The first admin was made with the one-time token.
+    InstallationBootstrapped = "installation.bootstrapped";
+    /// A user logged in.
+    SessionStarted = "session.started";
+    /// A user logged out.
+    SessionEnded = "session.ended";
+    /// An API key was made.
+    ApiKeyCreated = "api_key.created";
+    /// An API key was revoked.
+    ApiKeyRevoked = "api_key.revoked";
+    /// A user was made.
+    UserCreated = "user.created";
+    /// A user was changed: role, state or password.
+    UserUpdated = "user.updated";
+    /// A group was made.
+    GroupCreated = "group.created";
+    /// A group's members or role changed.
+    GroupUpdated = "group.updated";
+    /// A project was made.
+    ProjectCreated = "project.created";
+    /// A project was changed.
+    ProjectUpdated = "project.updated";
+    /// A member was added to a project, or given another role.
+    ProjectMemberSet = "project.member_set";
+    /// A member was taken out of a project.
+    ProjectMemberRemoved = "project.member_removed";
+    /// A system setting was written.
+    SettingSet = "setting.set";
+    /// A system setting was deleted.
+    SettingDeleted = "setting.deleted";
+    /// A preference was written.
+    PreferenceSet = "preference.set";
+    /// A preference was deleted.
+    PreferenceDeleted = "preference.deleted";
+    /// A task was accepted.
+    TaskCreated = "task.created";
+    /// A task was stopped by a person.
+    TaskCancelled = "task.cancelled";
+}
+
+impl EventKind {
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
+    }
+}

@@ -1,0 +1,125 @@
+//! Typed ids: a UUIDv7 in the database, prefixed text on the wire (`tsk_0192…`).
+//!
+//! Passing an id of one kind for another does not compile, and parsing text of the wrong kind
+//! is refused with the form that was expected.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Why a text is not an id of the wanted kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected an id of the form `{prefix}_<32 hex digits>`")]
+pub struct IdError {
+    prefix: &'static str,
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// What the text form of this kind of id starts with.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// Wraps a raw UUID, as it is stored.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The raw UUID, as it is stored.
+            pub const fn as_uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}_{}", Self::PREFIX, self.0.simple())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                parse(text, Self::PREFIX).map(Self)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.to_string()
+            }
+        }
+    )+};
+}
+
+ids! {
+    /// A person with an account.
+    UserId = "usr";
+    /// One login of a user.
+    SessionId = "ses";
+    /// A key a program uses in a user's name.
+    ApiKeyId = "key";
+    /// A project: the place where tasks and members live.
+    ProjectId = "prj";
+    /// A named set of users.
+    GroupId = "grp";
+    /// One piece of work with one workflow.
+    TaskId = "tsk";
+}
+
+/// Only the canonical spelling is an id: lower-case hex, no dashes, exactly one way to write it.
+fn parse(text: &str, prefix: &'static str) -> Result<Uuid, IdError> {
+    text.strip_prefix(prefix)
+        .and_then(|rest| rest.strip_prefix('_'))
+        .filter(|hex| hex.len() == 32 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+        .and_then(|hex| Uuid::try_parse(hex).ok())
+        .ok_or(IdError { prefix })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_reads_back_what_it_wrote() {
+        let id = TaskId::from_uuid(Uuid::from_u128(0x0192_d5c8_b6f0_7cc1_a1a3_c2b4_d5e6_f708));
+        assert_eq!(id.to_string(), "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708");
+        assert_eq!(id.to_string().parse(), Ok(id));
+    }
+
+    #[test]
+    fn an_id_of_another_kind_or_spelling_is_refused() {
+        let refused = Err(IdError { prefix: "tsk" });
+        for text in [
+            "usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+            "tsk_0192D5C8B6F07CC1A1A3C2B4D5E6F708",
+            "tsk_0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f708",
+            "tsk0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+            "tsk_",
+            "",
+        ] {
+            assert_eq!(text.parse::<TaskId>(), refused, "{text}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The domain, pure: ids, names, roles, states and the rules that need no input or output.
+//!
+//! **Invariant**: nothing here reads a clock, draws a random number, opens a file or awaits.
+//! A type moves down into this crate only when two crates need it.
+//!
+//! To add a checked text type, write its rule as a function in [`names`] and one line in the
+//! `checked_text!` list; to add an id, one line in [`ids`].
+
+pub mod accounts;
+pub mod budget;
+pub mod events;
+pub mod ids;
+pub mod names;
+pub mod preferences;
+pub mod projects;
+pub mod roles;
+pub mod settings;
+pub mod tasks;
+pub mod trace;
+pub mod tuning;
+
+/// A state machine was asked for a step that its present state does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a {what} that is {state} cannot {verb}")]
+pub struct InvalidTransition {
+    /// The kind of thing, as a person calls it.
+    pub what: &'static str,
+    /// The state it is in.
+    pub state: &'static str,
+    /// What it was asked to do.
+    pub verb: &'static str,
+}

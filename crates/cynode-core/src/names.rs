@@ -1,0 +1,203 @@
+//! Texts that people write and we have checked.
+//!
+//! A value of one of these types has passed its rule; nobody checks it again. Every rule refuses
+//! control characters and oversize input, and the ones that end up in a path or URL refuse
+//! everything but a short safe alphabet.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// Too short or too long.
+    #[error("{what} has {min} to {max} characters, got {got}")]
+    Length {
+        /// What the text was to be.
+        what: &'static str,
+        /// Fewest characters.
+        min: usize,
+        /// Most characters.
+        max: usize,
+        /// Characters given.
+        got: usize,
+    },
+    /// A character that is not in the alphabet.
+    #[error("{what} cannot contain {bad:?}")]
+    Character {
+        /// What the text was to be.
+        what: &'static str,
+        /// The first bad character.
+        bad: char,
+    },
+    /// Right characters in a wrong order.
+    #[error("{what} {rule}")]
+    Shape {
+        /// What the text was to be.
+        what: &'static str,
+        /// The rule that was broken, as the end of a sentence.
+        rule: &'static str,
+    },
+}
+
+macro_rules! checked_text {
+    ($($(#[$doc:meta])* $name:ident($what:literal) = $rule:path;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The checked text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = TextError;
+
+            fn from_str(text: &str) -> Result<Self, TextError> {
+                Self::try_from(text.to_owned())
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = TextError;
+
+            fn try_from(text: String) -> Result<Self, TextError> {
+                $rule($what, &text)?;
+                Ok(Self(text))
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )+};
+}
+
+checked_text! {
+    /// The name a user logs in with: safe in a URL, a log field and a DNS label.
+    Handle("a handle") = label;
+    /// The name of a project in URLs and in `OpenAI-Project`.
+    ProjectSlug("a project slug") = label;
+    /// The name of a group of users.
+    GroupName("a group name") = label;
+    /// The name of a task, unique in its project: lower-case words joined by single dashes.
+    TaskName("a task name") = label;
+    /// A dotted key of a preference or setting, such as `agents.project_manager.additional_context`.
+    DottedKey("a key") = dotted;
+    /// One line that people read: a title, a display name.
+    Title("a title") = line;
+    /// Text of several lines: a brief, an acceptance criterion.
+    Prose("a text") = prose;
+    /// An address of a person. It is personal data and is never logged.
+    EmailAddress("an e-mail address") = email;
+}
+
+impl TaskName {
+    /// Most characters of a base from which a name with a number is made.
+    const BASE: usize = 56;
+
+    /// A name from the first words of a brief; `task` when there is no usable word.
+    pub fn derive(brief: &str) -> Self {
+        let mut name = String::new();
+        for word in brief.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).take(6) {
+            let joined = name.len() + usize::from(!name.is_empty()) + word.len();
+            if joined > Self::BASE {
+                break;
+            }
+            if !name.is_empty() {
+                name.push('-');
+            }
+            name.push_str(&word.to_ascii_lowercase());
+        }
+        // A name starts with a letter, so that it can never be mistaken for a number.
+        if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+            name = if name.is_empty() { "task".into() } else { format!("task-{name}") };
+        }
+        Self(name)
+    }
+
+    /// The `number`-th name of this kind in a project: `deploy-docs`, `deploy-docs-2`, …
+    #[must_use]
+    pub fn numbered(&self, number: u32) -> Self {
+        if number <= 1 { self.clone() } else { Self(format!("{}-{number}", self.0)) }
+    }
+}
+
+fn length(what: &'static str, text: &str, min: usize, max: usize) -> Result<(), TextError> {
+    let got = text.chars().count();
+    if (min..=max).contains(&got) { Ok(()) } else { Err(TextError::Length { what, min, max, got }) }
+}
+
+fn alphabet(what: &'static str, text: &str, good: fn(char) -> bool) -> Result<(), TextError> {
+    match text.chars().find(|c| !good(*c)) {
+        Some(bad) => Err(TextError::Character { what, bad }),
+        None => Ok(()),
+    }
+}
+
+fn label(what: &'static str, text: &str) -> Result<(), TextError> {
+    length(what, text, 1, 63)?;
+    alphabet(what, text, |c| matches!(c, 'a'..='z' | '0'..='9' | '-'))?;
+    if !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        return Err(TextError::Shape { what, rule: "starts with a letter" });
+    }
+    if text.ends_with('-') || text.contains("--") {
+        return Err(TextError::Shape { what, rule: "has single dashes, between words only" });
+    }
+    Ok(())
+}
+
+fn dotted(what: &'static str, text: &str) -> Result<(), TextError> {
+    length(what, text, 1, 200)?;
+    alphabet(what, text, |c| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-' | '.'))?;
+    if text.split('.').any(str::is_empty) {
+        return Err(TextError::Shape { what, rule: "has no empty part between dots" });
+    }
+    Ok(())
+}
+
+fn line(what: &'static str, text: &str) -> Result<(), TextError> {
+    length(what, text, 1, 200)?;
+    alphabet(what, text, |c| !hidden(c) && c != '\n' && c != '\t')?;
+    if text.trim() != text {
+        return Err(TextError::Shape { what, rule: "has no space at either end" });
+    }
+    Ok(())
+}
+
+fn prose(what: &'static str, text: &str) -> Result<(), TextError> {
+    length(what, text, 1, 20_000)?;
+    alphabet(what, text, |c| !hidden(c))
+}
+
+fn email(what: &'static str, text: &str) -> Result<(), TextError> {
+    length(what, text, 3, 254)?;
+    alphabet(what, text, |c| !hidden(c) && !c.is_whitespace())?;
+    match text.split_once('@') {
+        Some((local, host)) if !local.is_empty() && host.contains('.') && !host.contains('@') => Ok(()),
+        Some(_) | None => Err(TextError::Shape { what, rule: "has the form name@host" }),
+    }
+}
+
+/// Characters that a person cannot see and that change what others see: controls other than line
+/// feed and tab, and the bidirectional overrides used to disguise text.
+fn hidden(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests;

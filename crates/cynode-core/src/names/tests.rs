@@ -1,0 +1,62 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_label_that_could_leave_its_directory_or_url_is_refused() {
+    for text in ["../etc", "a/b", "a b", "A", "-a", "a-", "a--b", "1a", "", "a\0", "%2e%2e", "é"] {
+        assert!(text.parse::<ProjectSlug>().is_err(), "{text:?}");
+    }
+    assert_eq!("web-app-2".parse::<ProjectSlug>().map(String::from), Ok("web-app-2".to_owned()));
+}
+
+#[test]
+fn the_refusal_says_what_was_expected() {
+    assert_eq!(
+        "Web".parse::<Handle>().unwrap_err().to_string(),
+        "a handle cannot contain 'W'"
+    );
+    assert_eq!(
+        "".parse::<Title>().unwrap_err().to_string(),
+        "a title has 1 to 200 characters, got 0"
+    );
+    assert_eq!(
+        "a..b".parse::<DottedKey>().unwrap_err().to_string(),
+        "a key has no empty part between dots"
+    );
+}
+
+#[test]
+fn text_that_hides_something_from_the_reader_is_refused() {
+    for text in ["a\u{202e}b", "a\u{7}", "a\u{feff}", "zero\u{200b}width"] {
+        assert!(text.parse::<Prose>().is_err(), "{text:?}");
+        assert!(text.parse::<Title>().is_err(), "{text:?}");
+    }
+    assert!("two\nlines\tand a tab".parse::<Prose>().is_ok());
+}
+
+#[test]
+fn a_name_is_made_from_the_first_words_of_a_brief() {
+    assert_eq!(TaskName::derive("Deploy the docs, please!").as_str(), "deploy-the-docs-please");
+    assert_eq!(TaskName::derive("42 is the answer").as_str(), "task-42-is-the-answer");
+    assert_eq!(TaskName::derive("¡ñ!").as_str(), "task");
+    assert_eq!(TaskName::derive("deploy docs").numbered(2).as_str(), "deploy-docs-2");
+}
+
+proptest! {
+    #[test]
+    fn a_derived_name_is_always_a_legal_name(brief in ".{0,300}", number in 0_u32..100_000) {
+        let name = TaskName::derive(&brief).numbered(number);
+        prop_assert_eq!(name.as_str().parse::<TaskName>(), Ok(name.clone()));
+    }
+
+    #[test]
+    fn no_accepted_text_has_a_control_character_or_is_oversize(text in "\\PC{0,40}|[\\x00-\\x7f]{0,40}") {
+        if let Ok(title) = text.parse::<Title>() {
+            prop_assert!(title.as_str().chars().all(|c| !c.is_control()));
+        }
+        if let Ok(slug) = text.parse::<ProjectSlug>() {
+            prop_assert!(slug.as_str().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a caller may do: one ordered scale, held per installation and per project.
+
+use serde::{Deserialize, Serialize};
+
+/// How much a user may do. Each role includes those below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Reads.
+    Viewer,
+    /// Creates and steers work.
+    Operator,
+    /// Decides about people, settings and policy.
+    Admin,
+}
+
+impl Role {
+    /// Every role, weakest first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The role of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+}
+
+/// An agent that thinks in CyNode's name. Preferences of one never reach the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentRole {
+    /// Plans, dispatches, decides.
+    ProjectManager,
+    /// Verifies one task.
+    ProjectAnalyst,
+}
+
+impl AgentRole {
+    /// Every agent role.
+    pub const ALL: [Self; 2] = [Self::ProjectManager, Self::ProjectAnalyst];
+
+    /// The name on the wire and in preference keys.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ProjectManager => "project_manager",
+            Self::ProjectAnalyst => "project_analyst",
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The state of a task, and what may follow what.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::{
+    InvalidTransition,
+    budget::Budget,
+    ids::{ProjectId, TaskId, UserId},
+    names::{Prose, TaskName},
+};
+
+/// One piece of work with one workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its id.
+    pub id: TaskId,
+    /// Where it lives.
+    pub project: ProjectId,
+    /// Its name, unique in the project.
+    pub name: TaskName,
+    /// What is to be done.
+    pub description: Prose,
+    /// What must be shown for it to be done.
+    pub acceptance_criteria: Vec<Criterion>,
+    /// What it may spend.
+    pub budget: Budget,
+    /// Where it stands.
+    pub state: TaskState,
+    /// What must be completed before it may start, by id.
+    pub depends_on: Vec<TaskId>,
+    /// Who asked for it.
+    pub created_by: UserId,
+    /// When it was asked for.
+    pub created_at: OffsetDateTime,
+    /// When it last changed.
+    pub updated_at: OffsetDateTime,
+}
+
+/// One thing that must be shown before a task counts as done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Criterion {
+    /// The statement that must hold.
+    pub text: Prose,
+}
+
+/// Where a task stands. The data of a state exists only in that state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskState {
+    /// Accepted and not yet started.
+    Queued,
+    /// A workflow drives it.
+    Running {
+        /// When the workflow took it.
+        since: OffsetDateTime,
+    },
+    /// Its acceptance criteria were shown to hold.
+    Completed {
+        /// When.
+        at: OffsetDateTime,
+    },
+    /// It was given up.
+    Failed {
+        /// When.
+        at: OffsetDateTime,
+        /// Why, for the person who asked.
+        reason: String,
+    },
+    /// A person stopped it.
+    Cancelled {
+        /// When.
+        at: OffsetDateTime,
+    },
+}
+
+/// The name of a state, for filters and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStateName {
+    /// [`TaskState::Queued`]
+    Queued,
+    /// [`TaskState::Running`]
+    Running,
+    /// [`TaskState::Completed`]
+    Completed,
+    /// [`TaskState::Failed`]
+    Failed,
+    /// [`TaskState::Cancelled`]
+    Cancelled,
+}
+
+impl TaskStateName {
+    /// Every state, in the order of a life.
+    pub const ALL: [Self; 5] =
+        [Self::Queued, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+impl TaskState {
+    /// The name of this state.
+    pub const fn name(&self) -> TaskStateName {
+        match self {
+            Self::Queued => TaskStateName::Queued,
+            Self::Running { .. } => TaskStateName::Running,
+            Self::Completed { .. } => TaskStateName::Completed,
+            Self::Failed { .. } => TaskStateName::Failed,
+            Self::Cancelled { .. } => TaskStateName::Cancelled,
+        }
+    }
+
+    /// Stops a task that has not ended.
+    pub fn cancel(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
+        match self {
+            Self::Queued | Self::Running { .. } => Ok(Self::Cancelled { at: now }),
+            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => {
+                Err(InvalidTransition {
+                    what: "task",
+                    state: self.name().as_str(),
+                    verb: "be cancelled",
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-11-01 12:00 UTC);
+
+    #[test]
+    fn a_task_that_has_not_ended_can_be_cancelled() {
+        for state in [TaskState::Queued, TaskState::Running { since: NOW }] {
+            assert_eq!(state.cancel(NOW), Ok(TaskState::Cancelled { at: NOW }));
+        }
+    }
+
+    #[test]
+    fn a_task_that_has_ended_cannot_be_cancelled_again() {
+        let ended = [
+            TaskState::Completed { at: NOW },
+            TaskState::Failed { at: NOW, reason: "tests failed".into() },
+            TaskState::Cancelled { at: NOW },
+        ];
+        for state in ended {
+            let name = state.name().as_str();
+            let refusal = state.cancel(NOW).unwrap_err();
+            assert_eq!(refusal.to_string(), format!("a task that is {name} cannot be cancelled"));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+-- People, how they prove who they are, and what they may do.
+
+CREATE TABLE users (
+    user_id      uuid PRIMARY KEY,
+    handle       text NOT NULL CONSTRAINT users_handle_taken UNIQUE
+                 CHECK (handle ~ '^[a-z][a-z0-9-]{0,62}$'),
+    display_name text NOT NULL CHECK (char_length(display_name) BETWEEN 1 AND 200),
+    email        text CHECK (char_length(email) BETWEEN 3 AND 254),
+    state        text NOT NULL,
+    disabled_at  timestamptz,
+    created_at   timestamptz NOT NULL,
+    updated_at   timestamptz NOT NULL,
+    CONSTRAINT users_state_shape CHECK (CASE state
+        WHEN 'active'   THEN disabled_at IS NULL
+        WHEN 'disabled' THEN disabled_at IS NOT NULL
+        ELSE false END)
+);
+
+-- Apart from users, so that a query about people can never carry a hash along.
+CREATE TABLE password_credentials (
+    user_id    uuid PRIMARY KEY REFERENCES users ON DELETE CASCADE,
+    phc        text NOT NULL CHECK (phc LIKE '$argon2id$%'),
+    changed_at timestamptz NOT NULL
+);
+
+-- Tokens are stored as SHA-256 of 256 random bits: nothing here opens a door.
+CREATE TABLE user_sessions (
+    session_id uuid PRIMARY KEY,
+    user_id    uuid NOT NULL REFERENCES users ON DELETE CASCADE,
+    token_hash bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL CHECK (expires_at > created_at),
+    ended_at   timestamptz
+);
+CREATE INDEX user_sessions_by_user ON user_sessions (user_id);
+
+CREATE TABLE api_keys (
+    api_key_id uuid PRIMARY KEY,
+    user_id    uuid NOT NULL REFERENCES users ON DELETE CASCADE,
+    name       text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    token_hash bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz CHECK (expires_at > created_at),
+    revoked_at timestamptz
+);
+CREATE INDEX api_keys_by_user ON api_keys (user_id, api_key_id);
+
+CREATE TABLE bootstrap_tokens (
+    token_hash bytea PRIMARY KEY CHECK (octet_length(token_hash) = 32),
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    used_at    timestamptz
+);
+
+CREATE TABLE groups (
+    group_id   uuid PRIMARY KEY,
+    name       text NOT NULL CONSTRAINT groups_name_taken UNIQUE
+               CHECK (name ~ '^[a-z][a-z0-9-]{0,62}$'),
+    created_at timestamptz NOT NULL
+);
+
+CREATE TABLE group_members (
+    group_id uuid NOT NULL REFERENCES groups ON DELETE CASCADE,
+    user_id  uuid NOT NULL REFERENCES users ON DELETE CASCADE,
+    added_at timestamptz NOT NULL,
+    PRIMARY KEY (group_id, user_id)
+);
+CREATE INDEX group_members_by_user ON group_members (user_id);

@@ -1,0 +1,110 @@
+//! Who is behind a token, asked anew for every request so that revoking works at once.
+
+use cynode_core::{
+    accounts::Credential,
+    ids::{ApiKeyId, ProjectId, SessionId, UserId},
+    roles::Role,
+};
+use time::OffsetDateTime;
+
+use crate::{Conn, DbError, error::role};
+
+/// A caller that the database knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The account.
+    pub user: UserId,
+    /// What was shown.
+    pub credential: Credential,
+    /// The strongest role in the whole installation, groups counted.
+    pub role: Option<Role>,
+}
+
+/// The caller behind a session token that works at `now`.
+#[tracing::instrument(name = "db.authentication.session", skip_all)]
+pub async fn session(
+    conn: &mut Conn,
+    token_hash: &[u8; 32],
+    now: OffsetDateTime,
+) -> Result<Option<Caller>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT s.session_id, s.user_id, ARRAY(
+            SELECT b.role FROM role_bindings b WHERE b.user_id = s.user_id AND b.project_id IS NULL
+            UNION ALL
+            SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+            WHERE m.user_id = s.user_id AND b.project_id IS NULL
+        ) AS "roles!"
+        FROM user_sessions s
+        JOIN users u USING (user_id)
+        WHERE s.token_hash = $1 AND s.ended_at IS NULL AND s.expires_at > $2 AND u.state = 'active'
+        "#,
+        token_hash,
+        now,
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        let credential = Credential::Session(SessionId::from_uuid(row.session_id));
+        Ok(Caller { user: UserId::from_uuid(row.user_id), credential, role: strongest(&row.roles)? })
+    })
+    .transpose()
+}
+
+/// The caller behind an API key that works at `now`.
+#[tracing::instrument(name = "db.authentication.api_key", skip_all)]
+pub async fn api_key(
+    conn: &mut Conn,
+    token_hash: &[u8; 32],
+    now: OffsetDateTime,
+) -> Result<Option<Caller>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT k.api_key_id, k.user_id, ARRAY(
+            SELECT b.role FROM role_bindings b WHERE b.user_id = k.user_id AND b.project_id IS NULL
+            UNION ALL
+            SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+            WHERE m.user_id = k.user_id AND b.project_id IS NULL
+        ) AS "roles!"
+        FROM api_keys k
+        JOIN users u USING (user_id)
+        WHERE k.token_hash = $1 AND k.revoked_at IS NULL
+          AND (k.expires_at IS NULL OR k.expires_at > $2) AND u.state = 'active'
+        "#,
+        token_hash,
+        now,
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        let credential = Credential::ApiKey(ApiKeyId::from_uuid(row.api_key_id));
+        Ok(Caller { user: UserId::from_uuid(row.user_id), credential, role: strongest(&row.roles)? })
+    })
+    .transpose()
+}
+
+/// The user's strongest role in a project by membership or group; the installation's is not counted.
+#[tracing::instrument(name = "db.authentication.project_role", skip_all, fields(project.id = %project))]
+pub async fn project_role(
+    conn: &mut Conn,
+    user: UserId,
+    project: ProjectId,
+) -> Result<Option<Role>, DbError> {
+    let roles = sqlx::query_scalar!(
+        r#"
+        SELECT role AS "role!" FROM project_members WHERE project_id = $2 AND user_id = $1
+        UNION ALL
+        SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+        WHERE m.user_id = $1 AND b.project_id = $2
+        "#,
+        user.as_uuid(),
+        project.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    strongest(&roles)
+}
+
+fn strongest(roles: &[String]) -> Result<Option<Role>, DbError> {
+    roles.iter().try_fold(None, |best, name| Ok(best.max(Some(role("role_bindings", name)?))))
+}

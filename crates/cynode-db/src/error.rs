@@ -1,0 +1,44 @@
+/// Why a query did not give what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum DbError {
+    /// A constraint of the schema refused a write; the operation knows what that means.
+    #[error("the database refused the write: {constraint}")]
+    Refused {
+        /// The constraint's name.
+        constraint: String,
+    },
+    /// A row that no version of this program would have written.
+    #[error("{table}.{column} holds a value that cannot be read")]
+    Corrupt {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: &'static str,
+    },
+    /// The database did not answer, or answered with an error.
+    #[error("the database failed")]
+    Failed(#[source] sqlx::Error),
+}
+
+impl From<sqlx::Error> for DbError {
+    fn from(error: sqlx::Error) -> Self {
+        let constraint = error.as_database_error().and_then(|e| e.constraint()).map(str::to_owned);
+        match constraint {
+            Some(constraint) => Self::Refused { constraint },
+            None => Self::Failed(error),
+        }
+    }
+}
+
+/// Marks a value of `table.column` as unreadable.
+pub(crate) fn corrupt<E>(table: &'static str, column: &'static str) -> impl Fn(E) -> DbError {
+    move |_| DbError::Corrupt { table, column }
+}
+
+/// Reads a role; the CHECK of every role column admits only known names.
+pub(crate) fn role(
+    table: &'static str,
+    name: &str,
+) -> Result<cynode_core::roles::Role, DbError> {
+    cynode_core::roles::Role::from_name(name).ok_or(DbError::Corrupt { table, column: "role" })
+}

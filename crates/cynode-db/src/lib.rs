@@ -1,0 +1,35 @@
+//! The only domain SQL: one module per aggregate, free functions, the caller owns the transaction.
+//!
+//! **Invariant**: no other crate that ships writes SQL or names `sqlx`; they use [`Pool`], [`Tx`] and [`Conn`].
+//!
+//! # To add a query
+//!
+//! 1. Write a free function in the module of its aggregate. Take `&mut Conn` first, then ids and values,
+//!    then `now` if a time is written. Use `sqlx::query!` or `query_as!` with a private row struct.
+//! 2. Turn the row into a domain type with `TryFrom`; a row that no version of us would write is
+//!    [`DbError::Corrupt`], not a panic and not a default.
+//! 3. Run `just sqlx`, which checks the query against a real schema, and commit `.sqlx/`.
+
+pub mod accounts;
+pub mod authentication;
+mod error;
+pub mod events;
+pub mod groups;
+pub mod health;
+pub mod idempotency;
+mod pool;
+pub mod preferences;
+pub mod projects;
+pub mod schema;
+pub mod settings;
+pub mod tasks;
+
+pub use error::DbError;
+pub use pool::{ConnectError, Options, connect};
+
+/// A pool of connections.
+pub type Pool = sqlx::PgPool;
+/// An open transaction; it is rolled back when dropped.
+pub type Tx = sqlx::Transaction<'static, sqlx::Postgres>;
+/// One connection, inside or outside a transaction.
+pub type Conn = sqlx::PgConnection;

@@ -1,0 +1,52 @@
+use std::{str::FromStr, time::Duration};
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+use crate::{DbError, Pool};
+
+/// How to reach the database.
+pub struct Options {
+    /// `postgres://…`, or with `?host=/directory` for a socket. It may hold a password.
+    pub url: String,
+    /// Most connections of this process.
+    pub max_connections: u32,
+    /// How long a request waits for a connection.
+    pub acquire_timeout: Duration,
+    /// How long one statement may run.
+    pub statement_timeout: Duration,
+}
+
+/// Why the pool could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The URL cannot be read. It is not repeated, since it may hold a password.
+    #[error("the database URL is malformed; it has the form postgres://USER@HOST/DATABASE")]
+    Url,
+    /// The database did not let us in.
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
+/// Makes the pool. No connection is opened before the first use, so that a server can start and say
+/// on `/readyz` that the database is missing.
+pub fn connect(options: &Options) -> Result<Pool, ConnectError> {
+    let milliseconds = options.statement_timeout.as_millis().to_string();
+    let connect = PgConnectOptions::from_str(&options.url)
+        .map_err(|_| ConnectError::Url)?
+        .application_name("cynode")
+        .options([("statement_timeout", milliseconds.as_str())]);
+    let pool = PgPoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.acquire_timeout)
+        // A dead connection shows itself at its first statement; a ping before each use would cost a
+        // round trip on every request.
+        .test_before_acquire(false)
+        .after_connect(|_, _| {
+            Box::pin(async {
+                tracing::info!(event = "backend.connected", backend = "postgresql", "connected");
+                Ok(())
+            })
+        })
+        .connect_lazy_with(connect);
+    Ok(pool)
+}

@@ -1,0 +1,103 @@
+//! The schema: embedded, forward-only migrations, and the partitions of tables that grow with time.
+
+use sqlx::migrate::{Migrate, MigrateError, Migrator};
+use time::{Date, Month, OffsetDateTime};
+
+use crate::{Conn, DbError};
+
+/// Every migration, in order.
+pub static MIGRATOR: Migrator = sqlx::migrate!();
+
+/// How many months ahead partitions are made.
+const MONTHS_AHEAD: u8 = 3;
+
+/// What `migrate` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// Migrations that the database had not seen.
+    pub applied: usize,
+    /// Migrations in all.
+    pub total: usize,
+}
+
+/// Why the schema could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// A migration failed, or the database was migrated by another version.
+    #[error("the schema could not be migrated")]
+    Migrate(#[from] MigrateError),
+    /// Another statement failed.
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
+/// Applies what is missing, then makes the partitions around `now`. It holds an advisory lock while it
+/// works, so that two processes starting at once do it once; killed half-way, it goes on from there,
+/// since each migration is one transaction.
+#[tracing::instrument(name = "db.schema.migrate", skip_all)]
+pub async fn migrate(conn: &mut Conn, now: OffsetDateTime) -> Result<Migrated, SchemaError> {
+    let total = MIGRATOR.iter().count();
+    let before = pending(conn).await?.len();
+    MIGRATOR.run(&mut *conn).await?;
+    ensure_partitions(conn, now).await?;
+    Ok(Migrated { applied: before, total })
+}
+
+/// The migrations that the database has not seen, by their description.
+pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
+    let table = &MIGRATOR.table_name;
+    let known = sqlx::query_scalar!(
+        r#"SELECT to_regclass('_sqlx_migrations') IS NOT NULL AS "known!""#
+    )
+    .fetch_one(&mut *conn)
+    .await
+    .map_err(DbError::from)?;
+    let applied = if known { conn.list_applied_migrations(table).await? } else { Vec::new() };
+    let seen = |version| applied.iter().any(|migration| migration.version == version);
+    let pending = MIGRATOR.iter().filter(|migration| !seen(migration.version));
+    Ok(pending.map(|migration| migration.description.to_string()).collect())
+}
+
+/// Makes the monthly partitions of `events` from last month to some months ahead. Running it again, or
+/// in two processes at once, changes nothing.
+#[tracing::instrument(name = "db.schema.ensure_partitions", skip_all)]
+pub async fn ensure_partitions(conn: &mut Conn, now: OffsetDateTime) -> Result<(), DbError> {
+    let mut month = previous(first_of_month(now.date()));
+    for _ in 0..=MONTHS_AHEAD + 1 {
+        let next = following(month);
+        let name = format!("events_{:04}_{:02}", month.year(), u8::from(month.month()));
+        // Name and bounds are numbers that we formatted; DDL takes no parameters.
+        let statement = format!(
+            "SELECT pg_advisory_xact_lock(hashtext('cynode.partitions')); \
+             CREATE TABLE IF NOT EXISTS {name} PARTITION OF events \
+             FOR VALUES FROM ('{month} 00:00:00+00') TO ('{next} 00:00:00+00')"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await?;
+        month = next;
+    }
+    Ok(())
+}
+
+/// Whether there is a partition for what happens at `at`.
+pub async fn has_partition(conn: &mut Conn, at: OffsetDateTime) -> Result<bool, DbError> {
+    let name = format!("events_{:04}_{:02}", at.year(), u8::from(at.month()));
+    let found = sqlx::query_scalar!(r#"SELECT to_regclass($1) IS NOT NULL AS "found!""#, name)
+        .fetch_one(conn)
+        .await?;
+    Ok(found)
+}
+
+
+fn first_of_month(date: Date) -> Date {
+    date.replace_day(1).unwrap_or(date)
+}
+
+fn following(month: Date) -> Date {
+    let year = month.year() + i32::from(month.month() == Month::December);
+    Date::from_calendar_date(year, month.month().next(), 1).unwrap_or(month)
+}
+
+fn previous(month: Date) -> Date {
+    let year = month.year() - i32::from(month.month() == Month::January);
+    Date::from_calendar_date(year, month.month().previous(), 1).unwrap_or(month)
+}

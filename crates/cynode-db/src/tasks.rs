@@ -1,0 +1,291 @@
+//! Tasks and what they depend on.
+
+use cynode_core::{
+    budget::Budget,
+    ids::{ProjectId, TaskId, UserId},
+    names::TaskName,
+    tasks::{Task, TaskState, TaskStateName},
+};
+use cynode_wire::page::PageRequest;
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+struct TaskRow {
+    task_id: Uuid,
+    project_id: Uuid,
+    name: String,
+    description: String,
+    acceptance_criteria: Value,
+    max_cost_micros: Option<i64>,
+    max_tokens: Option<i64>,
+    state: String,
+    started_at: Option<OffsetDateTime>,
+    ended_at: Option<OffsetDateTime>,
+    failure: Option<String>,
+    depends_on: Vec<Uuid>,
+    created_by: Uuid,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+impl TaskRow {
+    fn state(&mut self) -> Result<TaskState, DbError> {
+        let name = TaskStateName::from_name(&self.state);
+        let state = match (name, self.started_at, self.ended_at, self.failure.take()) {
+            (Some(TaskStateName::Queued), None, None, None) => TaskState::Queued,
+            (Some(TaskStateName::Running), Some(since), None, None) => TaskState::Running { since },
+            (Some(TaskStateName::Completed), _, Some(at), None) => TaskState::Completed { at },
+            (Some(TaskStateName::Failed), _, Some(at), Some(reason)) => {
+                TaskState::Failed { at, reason }
+            }
+            (Some(TaskStateName::Cancelled), _, Some(at), None) => TaskState::Cancelled { at },
+            _ => return Err(DbError::Corrupt { table: "tasks", column: "state" }),
+        };
+        Ok(state)
+    }
+}
+
+impl TryFrom<TaskRow> for Task {
+    type Error = DbError;
+
+    fn try_from(mut row: TaskRow) -> Result<Self, DbError> {
+        let state = row.state()?;
+        let amount = |amount: Option<i64>, column| {
+            amount.map(TryInto::try_into).transpose().map_err(corrupt("tasks", column))
+        };
+        Ok(Self {
+            id: TaskId::from_uuid(row.task_id),
+            project: ProjectId::from_uuid(row.project_id),
+            name: row.name.try_into().map_err(corrupt("tasks", "name"))?,
+            description: row.description.try_into().map_err(corrupt("tasks", "description"))?,
+            acceptance_criteria: serde_json::from_value(row.acceptance_criteria)
+                .map_err(corrupt("tasks", "acceptance_criteria"))?,
+            budget: Budget {
+                max_cost_micros: amount(row.max_cost_micros, "max_cost_micros")?,
+                max_tokens: amount(row.max_tokens, "max_tokens")?,
+            },
+            state,
+            depends_on: row.depends_on.into_iter().map(TaskId::from_uuid).collect(),
+            created_by: UserId::from_uuid(row.created_by),
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+/// What became of a new task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is stored.
+    Stored,
+    /// Another task of the project has that name.
+    NameTaken,
+    /// A task it depends on is not in the project.
+    UnknownDependency,
+}
+
+/// Stores a new, queued task with its dependencies.
+#[tracing::instrument(name = "db.tasks.insert", skip_all, fields(task.id = %task.id))]
+pub async fn insert(conn: &mut Conn, task: &Task) -> Result<Inserted, DbError> {
+    let criteria = serde_json::to_value(&task.acceptance_criteria)
+        .map_err(corrupt("tasks", "acceptance_criteria"))?;
+    let done = sqlx::query!(
+        "
+        INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
+            max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9)
+        ON CONFLICT ON CONSTRAINT tasks_name_taken DO NOTHING
+        ",
+        task.id.as_uuid(),
+        task.project.as_uuid(),
+        task.name.as_str(),
+        task.description.as_str(),
+        criteria,
+        task.budget.max_cost_micros.map(|amount| amount.as_i64()),
+        task.budget.max_tokens.map(|amount| amount.as_i64()),
+        task.created_by.as_uuid(),
+        task.created_at,
+    )
+    .execute(&mut *conn)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(Inserted::NameTaken);
+    }
+    if task.depends_on.is_empty() {
+        return Ok(Inserted::Stored);
+    }
+    insert_dependencies(conn, task).await
+}
+
+/// A new task can depend only on tasks that exist, so that no circle can arise.
+async fn insert_dependencies(conn: &mut Conn, task: &Task) -> Result<Inserted, DbError> {
+    let wanted: Vec<Uuid> = task.depends_on.iter().map(|id| id.as_uuid()).collect();
+    let done = sqlx::query!(
+        "
+        INSERT INTO task_dependencies (task_id, depends_on)
+        SELECT $1, task_id FROM tasks WHERE task_id = ANY($2) AND project_id = $3 AND task_id <> $1
+        ",
+        task.id.as_uuid(),
+        &wanted,
+        task.project.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    let all = usize::try_from(done.rows_affected()).is_ok_and(|count| count == wanted.len());
+    Ok(if all { Inserted::Stored } else { Inserted::UnknownDependency })
+}
+
+/// The greatest number in use behind `base` in the project's task names: 0 when `base` is free,
+/// 1 when only `base` itself is taken.
+pub async fn last_number(
+    conn: &mut Conn,
+    project: ProjectId,
+    base: &TaskName,
+) -> Result<u32, DbError> {
+    let number = sqlx::query_scalar!(
+        r#"
+        SELECT coalesce(max(CASE
+            WHEN name = $2 THEN 1
+            ELSE substring(name FROM '-([0-9]{1,6})$')::int END), 0) AS "number!"
+        FROM tasks
+        WHERE project_id = $1
+          AND (name = $2 OR (starts_with(name, $2 || '-') AND substr(name, length($2) + 2) ~ '^[0-9]{1,6}$'))
+        "#,
+        project.as_uuid(),
+        base.as_str(),
+    )
+    .fetch_one(conn)
+    .await?;
+    u32::try_from(number).map_err(corrupt("tasks", "name"))
+}
+
+/// One task.
+#[tracing::instrument(name = "db.tasks.get", skip_all, fields(task.id = %id))]
+pub async fn get(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
+    sqlx::query_as!(
+        TaskRow,
+        r#"
+        SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
+            state, started_at, ended_at, failure, created_by, created_at, updated_at,
+            ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
+                AS "depends_on!"
+        FROM tasks t
+        WHERE t.task_id = $1
+        "#,
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Task::try_from)
+    .transpose()
+}
+
+/// One task, locked until the transaction ends.
+#[tracing::instrument(name = "db.tasks.lock", skip_all, fields(task.id = %id))]
+pub async fn lock(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
+    sqlx::query!("SELECT FROM tasks WHERE task_id = $1 FOR UPDATE", id.as_uuid())
+        .fetch_optional(&mut *conn)
+        .await?;
+    get(conn, id).await
+}
+
+/// The id of the task of that name in a project.
+pub async fn id_of(
+    conn: &mut Conn,
+    project: ProjectId,
+    name: &TaskName,
+) -> Result<Option<TaskId>, DbError> {
+    let id = sqlx::query_scalar!(
+        "SELECT task_id FROM tasks WHERE project_id = $1 AND name = $2",
+        project.as_uuid(),
+        name.as_str(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(id.map(TaskId::from_uuid))
+}
+
+/// Which tasks are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter {
+    /// Only of this project.
+    pub project: Option<ProjectId>,
+    /// Only in this state.
+    pub state: Option<TaskStateName>,
+    /// Only of projects that this user belongs to.
+    pub member: Option<UserId>,
+}
+
+/// Tasks, newest first, one more than a page holds.
+#[tracing::instrument(name = "db.tasks.list", skip_all)]
+pub async fn list(
+    conn: &mut Conn,
+    filter: Filter,
+    page: PageRequest,
+) -> Result<Vec<Task>, DbError> {
+    sqlx::query_as!(
+        TaskRow,
+        r#"
+        SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
+            state, started_at, ended_at, failure, created_by, created_at, updated_at,
+            ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
+                AS "depends_on!"
+        FROM tasks t
+        WHERE ($1::uuid IS NULL OR t.task_id < $1)
+          AND ($2::uuid IS NULL OR t.project_id = $2)
+          AND ($3::text IS NULL OR t.state = $3)
+          AND ($4::uuid IS NULL
+            OR EXISTS (SELECT FROM project_members m WHERE m.project_id = t.project_id AND m.user_id = $4)
+            OR EXISTS (
+                SELECT FROM role_bindings b JOIN group_members g USING (group_id)
+                WHERE b.project_id = t.project_id AND g.user_id = $4))
+        ORDER BY t.task_id DESC
+        LIMIT $5
+        "#,
+        page.after.map(|cursor| cursor.0),
+        filter.project.map(ProjectId::as_uuid),
+        filter.state.map(TaskStateName::as_str),
+        filter.member.map(UserId::as_uuid),
+        page.rows(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Task::try_from)
+    .collect()
+}
+
+/// Stores a new state of a task that the caller has locked.
+#[tracing::instrument(name = "db.tasks.set_state", skip_all, fields(task.id = %id))]
+pub async fn set_state(
+    conn: &mut Conn,
+    id: TaskId,
+    state: &TaskState,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    let (started_at, ended_at, failure) = match state {
+        TaskState::Queued => (None, None, None),
+        TaskState::Running { since } => (Some(*since), None, None),
+        TaskState::Completed { at } | TaskState::Cancelled { at } => (None, Some(*at), None),
+        TaskState::Failed { at, reason } => (None, Some(*at), Some(reason.as_str())),
+    };
+    sqlx::query!(
+        "
+        UPDATE tasks
+        SET state = $2, started_at = coalesce($3, started_at), ended_at = $4, failure = $5, updated_at = $6
+        WHERE task_id = $1
+        ",
+        id.as_uuid(),
+        state.name().as_str(),
+        started_at,
+        ended_at,
+        failure,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

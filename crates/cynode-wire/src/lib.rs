@@ -1,0 +1,14 @@
+//! The JSON that others see: requests, views, problems, pages.
+//!
+//! **Invariant**: pure types. A request type refuses unknown fields; a view is made from a domain
+//! value by `From`, so that a new domain field does not leak by accident.
+
+pub mod accounts;
+pub mod events;
+pub mod health;
+pub mod page;
+pub mod preferences;
+pub mod problem;
+pub mod projects;
+pub mod settings;
+pub mod tasks;
