@@ -1,1 +1,61 @@
-//! Placeholder.
+//! The HTTP front door: extractors, routes, problem+json, the OpenAPI document.
+//!
+//! **Invariant**: a handler takes checked input, calls one operation of `cynode-app`, and chooses a
+//! status. It holds no rule and no SQL. `Call` or `Mutation` in its signature is the authentication;
+//! the few open endpoints take `Anonymous` and are listed in [`document::PUBLIC`].
+
+pub mod document;
+mod error;
+mod extract;
+mod middleware;
+mod routes;
+
+use std::time::Duration;
+
+use axum::{Router, extract::DefaultBodyLimit};
+use cynode_app::App;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
+use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
+use utoipa::openapi::OpenApi;
+
+/// What every handler may use.
+#[derive(Clone)]
+pub struct AppState {
+    /// The operations.
+    pub app: App,
+    /// The numbers of this process.
+    pub metrics: PrometheusHandle,
+    /// Cancelled when the process is to end, so that streams end too.
+    pub stop: CancellationToken,
+}
+
+/// Bounds on one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most bytes of a body.
+    pub body: usize,
+    /// Longest time until an answer begins.
+    pub time: Duration,
+}
+
+/// The router of the user-facing port.
+pub fn router(state: AppState, limits: Limits) -> Router {
+    let (router, document) = routes::all().split_for_parts();
+    let document = document::complete(document);
+    router
+        .merge(routes::document_route(document))
+        .fallback(routes::nothing_here)
+        .method_not_allowed_fallback(routes::wrong_method)
+        .layer(DefaultBodyLimit::max(limits.body))
+        .layer(TimeoutLayer::with_status_code(axum::http::StatusCode::SERVICE_UNAVAILABLE, limits.time))
+        .layer(CatchPanicLayer::custom(middleware::panicked))
+        .layer(axum::middleware::from_fn_with_state(state.clone(), middleware::observe))
+        .with_state(state)
+}
+
+/// The OpenAPI document of [`router`].
+pub fn openapi() -> OpenApi {
+    let (_, document) = routes::all().split_for_parts();
+    document::complete(document)
+}

@@ -1,1 +1,81 @@
-//! Placeholder.
+//! One function per operation: permission, rules, the event that tells of it.
+//!
+//! **Invariant**: every front door calls these and none goes around them. An operation takes a
+//! [`Ctx`], asks it for the role it needs before anything else, changes state, and records an event;
+//! [`App::mutate`] makes all of that one transaction together with the answer kept for a repeat.
+//!
+//! An operation is a free function in the module of its aggregate, so that call sites read
+//! `tasks::create(ctx, body)`. Time and randomness come from [`Environment`], never from the system.
+
+pub mod api_keys;
+pub mod bootstrap;
+mod context;
+mod environment;
+mod error;
+pub mod events;
+pub mod groups;
+pub mod health;
+mod idempotency;
+pub mod maintenance;
+mod passwords;
+pub mod preferences;
+pub mod projects;
+pub mod sessions;
+pub mod settings;
+pub mod tasks;
+pub mod tokens;
+pub mod users;
+
+use std::sync::Arc;
+
+use cynode_db::Pool;
+use time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+pub use context::{Ctx, Operation, Request};
+pub use cynode_db::authentication::Caller;
+pub use environment::{Clock, Environment, Random, SystemClock, SystemRandom};
+pub use error::Error;
+pub use idempotency::{Answer, Attempt};
+pub use passwords::HashedPassword;
+
+/// What an installation decides about its operations.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// How long a login lasts.
+    pub session_lifetime: Duration,
+    /// How long an answer is kept for a repeat.
+    pub idempotency_lifetime: Duration,
+    /// How long the first admin's one-time token works.
+    pub bootstrap_lifetime: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            session_lifetime: Duration::hours(12),
+            idempotency_lifetime: Duration::hours(24),
+            bootstrap_lifetime: Duration::hours(24),
+        }
+    }
+}
+
+/// The application: what every operation needs. Cloning it is cheap.
+#[derive(Clone)]
+pub struct App {
+    pool: Pool,
+    environment: Environment,
+    policy: Policy,
+    /// Counts commits, so that event streams of this process need not wait for their next look.
+    commits: watch::Sender<u64>,
+    /// Password hashing takes a core and 19 MiB for each; more at once would only queue.
+    hashing: Arc<Semaphore>,
+}
+
+impl App {
+    /// Puts the parts together.
+    pub fn new(pool: Pool, environment: Environment, policy: Policy) -> Self {
+        let (commits, _) = watch::channel(0);
+        Self { pool, environment, policy, commits, hashing: Arc::new(Semaphore::new(2)) }
+    }
+}

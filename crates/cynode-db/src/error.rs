@@ -20,6 +20,23 @@ pub enum DbError {
     Failed(#[source] sqlx::Error),
 }
 
+impl DbError {
+    /// Whether the database could not be reached, as opposed to having refused something.
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(
+            self,
+            Self::Failed(
+                sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_)
+            )
+        )
+    }
+
+    /// Whether the constraint of that name refused a write.
+    pub fn refused_by(&self, name: &str) -> bool {
+        matches!(self, Self::Refused { constraint } if constraint == name)
+    }
+}
+
 impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> Self {
         let constraint = error.as_database_error().and_then(|e| e.constraint()).map(str::to_owned);

@@ -1,1 +1,12 @@
-//! Placeholder.
+//! Test support, a dev-dependency only: [`TestDb`] is a real database for one test, [`TestApp`] the whole
+//! application over it, called in process, with a clock that stands still and ids that repeat.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod app;
+mod database;
+mod sources;
+
+pub use app::{Client, Reply, TestApp};
+pub use database::TestDb;
+pub use sources::{NOW, SeededRandom, TestClock};

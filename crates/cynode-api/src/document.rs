@@ -1,0 +1,101 @@
+//! The OpenAPI document: what the routes say, and what holds for all of them.
+
+use cynode_wire::problem::{PROBLEM_JSON, Problem};
+use utoipa::{
+    OpenApi, ToSchema,
+    openapi::{
+        self, Content, Ref, RefOr, Required, ResponseBuilder,
+        path::{Operation, ParameterBuilder, ParameterIn, PathItem},
+        schema::{ObjectBuilder, SchemaType, Type},
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    },
+};
+
+/// Endpoints that anybody may call. Everything else needs a credential.
+pub const PUBLIC: [(&str, &str); 6] = [
+    ("get", "/"),
+    ("get", "/healthz"),
+    ("get", "/readyz"),
+    ("get", "/v1/openapi.json"),
+    ("post", "/v1/bootstrap"),
+    ("post", "/v1/sessions"),
+];
+
+/// Mutations that need no `Idempotency-Key`: a login is safe to repeat, and its answer is a secret
+/// that must not be kept.
+pub const NOT_KEPT: [(&str, &str); 1] = [("post", "/v1/sessions")];
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "CyNode",
+        description = "The control plane's HTTP interface. Failures are RFC 9457 problem+json.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+        contact(),
+    ),
+    components(schemas(Problem)),
+    tags(
+        (name = "accounts", description = "People, their sessions and keys, groups"),
+        (name = "projects", description = "Projects and their members"),
+        (name = "settings", description = "System settings and preferences"),
+        (name = "tasks", description = "Work"),
+        (name = "events", description = "What happens"),
+        (name = "operation", description = "Health and numbers"),
+    ),
+)]
+pub(crate) struct Document;
+
+/// Adds to each operation what it shares with all others: the credential, the key of an attempt, and
+/// the shape of a failure.
+pub(crate) fn complete(mut document: openapi::OpenApi) -> openapi::OpenApi {
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("A session token or an API key"))
+        .build();
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in operations(item) {
+            let endpoint = (method, path.as_str());
+            let public = PUBLIC.contains(&endpoint);
+            if !public {
+                let needed = SecurityRequirement::new("bearer", Vec::<String>::new());
+                operation.security = Some(vec![needed]);
+            }
+            if method != "get" && !NOT_KEPT.contains(&endpoint) {
+                operation.parameters.get_or_insert_default().push(RefOr::T(key_parameter()));
+            }
+            if !public || method != "get" {
+                failures(operation);
+            }
+        }
+    }
+    document
+}
+
+/// The operations of a path, with their method in small letters.
+pub fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
+    let PathItem { get, put, post, delete, patch, .. } = item;
+    let all = [("get", get), ("put", put), ("post", post), ("delete", delete), ("patch", patch)];
+    all.into_iter().filter_map(|(method, found)| found.as_mut().map(|found| (method, found))).collect()
+}
+
+fn key_parameter() -> openapi::path::Parameter {
+    let text = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).max_length(Some(200));
+    ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("Names this attempt: sent again with it, the request has no second effect"))
+        .schema(Some(text.build()))
+        .build()
+}
+
+fn failures(operation: &mut Operation) {
+    let content = Content::new(Some(Ref::from_schema_name(Problem::name())));
+    let failure = ResponseBuilder::new()
+        .description("Why it was not done, and what to do next")
+        .content(PROBLEM_JSON, content)
+        .build();
+    operation.responses.responses.insert("default".into(), RefOr::T(failure));
+}

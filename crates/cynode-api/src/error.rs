@@ -1,0 +1,111 @@
+use std::sync::Arc;
+
+use axum::{
+    extract::rejection::{BytesRejection, PathRejection, QueryRejection},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use cynode_app::Error;
+use cynode_wire::problem::Problem;
+
+/// A failed request: it never became an operation, or the operation failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("{0}")]
+    Malformed(String),
+    #[error("the body is larger than this endpoint takes")]
+    TooLarge,
+    #[error("a body must be sent as `Content-Type: application/json`")]
+    MediaType,
+    #[error(transparent)]
+    Operation(#[from] Error),
+}
+
+impl ApiError {
+    const fn parts(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Malformed(_) => (StatusCode::BAD_REQUEST, "malformed"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type"),
+            Self::Operation(error) => match error {
+                Error::Unauthenticated => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+                Error::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden"),
+                Error::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
+                Error::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
+                Error::Taken { .. } => (StatusCode::CONFLICT, "taken"),
+                Error::Transition(_) => (StatusCode::CONFLICT, "state"),
+                Error::Version { .. } => (StatusCode::CONFLICT, "version"),
+                Error::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
+                Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
+                Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+                Error::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            },
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if let Self::Operation(Error::Internal(cause) | Error::Unavailable(cause)) = &self {
+            // The one place where such an error is logged, with its whole chain.
+            tracing::error!(event = "error", error = format!("{cause:#}"), "request failed");
+        }
+        let (status, code) = self.parts();
+        let fix = match &self {
+            Self::Operation(error) => error.fix().map(str::to_owned),
+            Self::Malformed(_) | Self::TooLarge | Self::MediaType => None,
+        };
+        problem(status, code, self.to_string(), fix)
+    }
+}
+
+/// The details of a refusal, before its trace is known.
+pub(crate) fn details(
+    status: StatusCode,
+    code: &str,
+    detail: String,
+    fix: Option<String>,
+) -> Problem {
+    Problem {
+        kind: format!("urn:cynode:problem:{code}"),
+        title: status.canonical_reason().unwrap_or_default().to_owned(),
+        status: status.as_u16(),
+        code: code.to_owned(),
+        detail,
+        fix,
+        trace_id: None,
+    }
+}
+
+/// A response that the outermost layer turns into problem+json, once it knows the trace.
+pub(crate) fn problem(
+    status: StatusCode,
+    code: &str,
+    detail: String,
+    fix: Option<String>,
+) -> Response {
+    let mut response = status.into_response();
+    response.extensions_mut().insert(Arc::new(details(status, code, detail, fix)));
+    response
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::Malformed(rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::Malformed(rejection.body_text())
+    }
+}
+
+impl From<BytesRejection> for ApiError {
+    fn from(rejection: BytesRejection) -> Self {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::TooLarge,
+            _ => Self::Malformed("the body could not be read to its end".into()),
+        }
+    }
+}

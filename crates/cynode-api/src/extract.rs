@@ -1,0 +1,189 @@
+//! What handlers take. A rejection is always problem+json.
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Request as HttpRequest},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use cynode_app::{
+    Answer, App, Attempt, Error, Request,
+    tokens::{self, Presented},
+};
+use cynode_core::trace::TraceId;
+use cynode_wire::page::{Cursor, PageRequest};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::{AppState, error::ApiError};
+
+/// The header that names an attempt.
+pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Parts of the path, checked.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Path), rejection(ApiError))]
+pub(crate) struct Path<T>(pub(crate) T);
+
+/// The query, checked.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Query), rejection(ApiError))]
+pub(crate) struct Query<T>(pub(crate) T);
+
+/// A request of a known caller that only reads.
+pub(crate) struct Call {
+    pub(crate) app: App,
+    pub(crate) request: Request,
+    pub(crate) shown: Presented,
+}
+
+/// A request of a known caller that changes state, with its body.
+pub(crate) struct Mutation<T> {
+    pub(crate) app: App,
+    pub(crate) request: Request,
+    pub(crate) body: T,
+}
+
+/// A request that comes before an account.
+pub(crate) struct Anonymous<T> {
+    pub(crate) app: App,
+    pub(crate) request: Request,
+    pub(crate) body: T,
+}
+
+impl FromRequestParts<AppState> for Call {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let (_, shown) = token(&parts.headers)?;
+        let caller = Some(state.app.authenticate(&shown).await?);
+        let request = Request { caller, trace: trace(parts, &state.app), attempt: None };
+        Ok(Self { app: state.app.clone(), request, shown })
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<AppState> for Mutation<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
+        // Who is asking comes before what is asked: a stranger's body is not even read.
+        let (text, shown) = token(request.headers())?;
+        let text = text.to_owned();
+        let caller = Some(state.app.authenticate(&shown).await?);
+        let (parts, body) = read(request, state).await?;
+        let attempt = attempt(&parts, &text, &body)?;
+        let request = Request { caller, trace: trace(&parts, &state.app), attempt };
+        Ok(Self { app: state.app.clone(), request, body: parse(&parts.headers, &body)? })
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<AppState> for Anonymous<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
+        let (parts, body) = read(request, state).await?;
+        let attempt = attempt(&parts, "", &body)?;
+        let request = Request { caller: None, trace: trace(&parts, &state.app), attempt };
+        Ok(Self { app: state.app.clone(), request, body: parse(&parts.headers, &body)? })
+    }
+}
+
+/// The bearer token; anything else is no credential.
+fn token(headers: &HeaderMap) -> Result<(&str, Presented), ApiError> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, more) = (values.next(), values.next());
+    let text = value
+        .filter(|_| more.is_none())
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or(Error::Unauthenticated)?;
+    let shown = tokens::present(text).map_err(|_| Error::Unauthenticated)?;
+    Ok((text, shown))
+}
+
+fn trace(parts: &Parts, app: &App) -> TraceId {
+    parts.extensions.get::<TraceId>().copied().unwrap_or_else(|| app.environment().trace())
+}
+
+async fn read(request: HttpRequest, state: &AppState) -> Result<(Parts, Bytes), ApiError> {
+    let (parts, body) = request.into_parts();
+    let request = HttpRequest::from_parts(parts.clone(), body);
+    let body = Bytes::from_request(request, state).await?;
+    Ok((parts, body))
+}
+
+fn attempt(parts: &Parts, token: &str, body: &[u8]) -> Result<Option<Attempt>, ApiError> {
+    let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.next().is_some() {
+        return Err(ApiError::Malformed("there is more than one Idempotency-Key".into()));
+    }
+    // Text that is not ASCII becomes a key that is refused with the rule.
+    let key = key.to_str().unwrap_or_default();
+    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+    let request: [&[u8]; 3] = [parts.method.as_str().as_bytes(), target.as_bytes(), body];
+    Ok(Some(Attempt::new(key, token, &request)?))
+}
+
+/// Reads JSON; no body at all is `null`, for endpoints that take nothing.
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
+    if body.is_empty() {
+        return serde_json::from_str("null").map_err(|_| ApiError::Malformed("a body is missing".into()));
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    if essence.is_none_or(|essence| !essence.eq_ignore_ascii_case("application/json")) {
+        return Err(ApiError::MediaType);
+    }
+    serde_json::from_slice(body).map_err(|error| ApiError::Malformed(format!("the body is wrong: {error}")))
+}
+
+/// Which part of a list is wanted.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageQuery {
+    /// The `next_cursor` of the page before.
+    #[param(value_type = Option<String>)]
+    cursor: Option<Cursor>,
+    /// Most items, 1 to 200; 50 when it is left out.
+    #[param(value_type = Option<u16>, minimum = 1, maximum = 200)]
+    limit: Option<u16>,
+}
+
+impl PageQuery {
+    pub(crate) fn page(self) -> Result<PageRequest, ApiError> {
+        let limit = self.limit.unwrap_or(PageRequest::DEFAULT);
+        if !(1..=PageRequest::MAX).contains(&limit) {
+            return Err(ApiError::Malformed(format!("`limit` is 1 to {}", PageRequest::MAX)));
+        }
+        Ok(PageRequest { after: self.cursor, limit })
+    }
+}
+
+/// A value as JSON.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: serde::Serialize> IntoResponse for Json<T> {
+    #[expect(clippy::disallowed_types, reason = "this is the wrapper")]
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+/// The answer of a mutation, the same to the byte when it is asked for again.
+pub(crate) struct Answered(pub(crate) StatusCode, pub(crate) Answer);
+
+impl IntoResponse for Answered {
+    fn into_response(self) -> Response {
+        let Self(status, Answer { body, replayed }) = self;
+        let mut response = if status == StatusCode::NO_CONTENT {
+            status.into_response()
+        } else {
+            (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        };
+        if replayed {
+            let replayed = axum::http::HeaderValue::from_static("true");
+            response.headers_mut().insert("idempotency-replayed", replayed);
+        }
+        response
+    }
+}

@@ -1,0 +1,103 @@
+//! Around every request: the trace, the span, the numbers, and problem+json for whatever failed.
+
+use std::{any::Any, sync::Arc, time::Instant};
+
+use axum::{
+    body::Body,
+    extract::{MatchedPath, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    middleware::Next,
+    response::Response,
+};
+use cynode_core::trace::{TraceId, TraceParent};
+use cynode_wire::problem::{PROBLEM_JSON, Problem};
+use tracing::{Instrument, field};
+
+use crate::{
+    AppState,
+    error::{details, problem},
+};
+
+/// Gives a request its trace and its span, counts and times it, and finishes its answer.
+pub(crate) async fn observe(
+    State(state): State<AppState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+    let parent: Option<TraceParent> = parent.and_then(|text| text.parse().ok());
+    let trace = parent.map_or_else(|| state.app.environment().trace(), |parent| parent.trace);
+    request.extensions_mut().insert(trace);
+
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = route.unwrap_or_else(|| "unmatched".into());
+    // The path itself may hold what a person typed; the route does not.
+    let span = tracing::info_span!(
+        "http.request",
+        trace_id = %trace,
+        traceparent = parent.map(|parent| parent.to_string()),
+        http.method = %method,
+        http.route = route,
+        http.status = field::Empty,
+    );
+
+    let start = Instant::now();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    finish(&mut response, trace);
+    let status = response.status().as_u16();
+    let duration = start.elapsed();
+    span.record("http.status", status);
+    span.in_scope(|| {
+        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(http.status = status, duration_ms, "answered");
+    });
+    let labels =
+        [("method", method.to_string()), ("route", route), ("status", status.to_string())];
+    metrics::counter!("http_requests_total", &labels).increment(1);
+    metrics::histogram!("http_request_seconds", &labels[1..2]).record(duration.as_secs_f64());
+    response
+}
+
+/// Turns every failure into problem+json, those of the framework too, and names the trace.
+fn finish(response: &mut Response, trace: TraceId) {
+    if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
+        response.headers_mut().insert("x-trace-id", value);
+    }
+    let status = response.status();
+    if !(status.is_client_error() || status.is_server_error()) {
+        return;
+    }
+    let told = response.extensions_mut().remove::<Arc<Problem>>();
+    let mut told = told.map_or_else(|| of_the_framework(status), Arc::unwrap_or_clone);
+    told.trace_id = Some(trace.to_string());
+    let body = serde_json::to_vec(&told).unwrap_or_default();
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    *response.body_mut() = Body::from(body);
+}
+
+fn of_the_framework(status: StatusCode) -> Problem {
+    let (code, detail) = match status {
+        StatusCode::SERVICE_UNAVAILABLE => ("timeout", "the request took too long and was given up"),
+        _ => ("refused", "the request was refused"),
+    };
+    details(status, code, detail.into(), None)
+}
+
+/// The answer when a handler panicked. The message may hold anything, so it is not repeated.
+#[expect(clippy::needless_pass_by_value, reason = "the signature is tower-http's")]
+pub(crate) fn panicked(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
+    tracing::error!(event = "error", "a handler panicked");
+    let fix = Some("report it with the trace_id".to_owned());
+    problem(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "something went wrong on our side".into(),
+        fix,
+    )
+}

@@ -1,0 +1,70 @@
+//! Every route, in one list.
+
+mod accounts;
+mod events;
+mod groups;
+mod operation;
+mod preferences;
+mod projects;
+mod settings;
+mod tasks;
+
+use axum::{Router, http::StatusCode, response::Response, routing::get};
+use utoipa::{OpenApi as _, openapi::OpenApi};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{AppState, document::Document, error::problem, extract::Json};
+
+pub(crate) fn all() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(operation::home))
+        .routes(routes!(operation::healthz))
+        .routes(routes!(operation::readyz))
+        .routes(routes!(operation::metrics))
+        .routes(routes!(accounts::bootstrap))
+        .routes(routes!(accounts::login))
+        .routes(routes!(accounts::logout))
+        .routes(routes!(accounts::me))
+        .routes(routes!(accounts::create_api_key, accounts::list_api_keys))
+        .routes(routes!(accounts::revoke_api_key))
+        .routes(routes!(accounts::create_user, accounts::list_users))
+        .routes(routes!(accounts::get_user, accounts::update_user))
+        .routes(routes!(groups::create_group, groups::list_groups))
+        .routes(routes!(groups::update_group))
+        .routes(routes!(projects::create_project, projects::list_projects))
+        .routes(routes!(projects::get_project, projects::update_project))
+        .routes(routes!(projects::list_members))
+        .routes(routes!(projects::set_member, projects::remove_member))
+        .routes(routes!(projects::set_group_role))
+        .routes(routes!(settings::list_settings))
+        .routes(routes!(settings::get_setting, settings::set_setting, settings::delete_setting))
+        .routes(routes!(settings::setting_history))
+        .routes(routes!(preferences::list_preferences))
+        .routes(routes!(
+            preferences::get_preference,
+            preferences::set_preference,
+            preferences::delete_preference
+        ))
+        .routes(routes!(preferences::preference_history))
+        .routes(routes!(preferences::effective_preferences))
+        .routes(routes!(tasks::create_task, tasks::list_tasks))
+        .routes(routes!(tasks::get_task))
+        .routes(routes!(tasks::cancel_task))
+        .routes(routes!(events::follow_events))
+}
+
+/// The document cannot describe itself; it is made once.
+pub(crate) fn document_route(document: OpenApi) -> Router<AppState> {
+    Router::new().route("/v1/openapi.json", get(|| async move { Json(document) }))
+}
+
+pub(crate) async fn nothing_here() -> Response {
+    let fix = Some("`/v1/openapi.json` lists every path".to_owned());
+    problem(StatusCode::NOT_FOUND, "no_such_path", "there is nothing at this path".into(), fix)
+}
+
+pub(crate) async fn wrong_method() -> Response {
+    let fix = Some("`/v1/openapi.json` lists the methods of every path".to_owned());
+    let detail = "this path does not take this method".into();
+    problem(StatusCode::METHOD_NOT_ALLOWED, "no_such_method", detail, fix)
+}

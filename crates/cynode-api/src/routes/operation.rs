@@ -1,0 +1,61 @@
+use axum::{
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{Html, IntoResponse},
+};
+use cynode_app::{Error, health};
+use cynode_core::roles::Role;
+use cynode_wire::health::{Health, Readiness};
+
+use crate::{
+    AppState,
+    error::ApiError,
+    extract::{Call, Json},
+};
+
+/// A page for the first minutes: makes the first admin, or says that the server runs.
+#[utoipa::path(get, path = "/", tag = "operation", responses((status = OK, content_type = "text/html")))]
+pub(crate) async fn home() -> impl IntoResponse {
+    let mut headers = HeaderMap::new();
+    // The page talks to this server only, and nobody may put it into a frame.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                  connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    (headers, Html(include_str!("../../assets/home.html")))
+}
+
+/// The process answers.
+#[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = OK, body = Health)))]
+pub(crate) async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok".into(), version: env!("CARGO_PKG_VERSION").into() })
+}
+
+/// Whether everything that is needed is there; what is missing comes with its fix.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "operation",
+    responses((status = OK, body = Readiness), (status = SERVICE_UNAVAILABLE, body = Readiness)),
+)]
+pub(crate) async fn readyz(State(state): State<AppState>) -> impl IntoResponse {
+    let readiness = health::readiness(&state.app).await;
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(readiness))
+}
+
+/// The numbers of this process, in Prometheus' text format. For viewers of the installation.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "operation",
+    responses((status = OK, body = String, content_type = "text/plain")),
+)]
+pub(crate) async fn metrics(State(state): State<AppState>, call: Call) -> Result<String, ApiError> {
+    if call.request.caller.and_then(|caller| caller.role) < Some(Role::Viewer) {
+        let place = "in the installation";
+        return Err(Error::Forbidden { needed: Role::Viewer.as_str(), place }.into());
+    }
+    Ok(state.metrics.render())
+}

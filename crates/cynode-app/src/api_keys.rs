@@ -1,0 +1,71 @@
+//! Keys that programs use in a user's name.
+
+use cynode_core::{
+    accounts::ApiKey,
+    events::EventKind,
+    ids::ApiKeyId,
+    roles::Role,
+};
+use cynode_db::accounts;
+use cynode_wire::{
+    accounts::{CreateApiKey, CreatedApiKey},
+    page::{Page, PageRequest},
+};
+use serde_json::json;
+use time::Duration;
+
+use crate::{
+    Ctx, Error,
+    context::Told,
+    tokens::{self, TokenKind},
+};
+
+/// Makes a key for the caller. The secret is in the answer and nowhere else.
+#[tracing::instrument(name = "app.api_keys.create", skip_all)]
+pub async fn create(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
+    let caller = ctx.caller()?;
+    let days = match body.expires_in_days {
+        Some(days) if !(1..=3650).contains(&days) => {
+            return Err(Error::Invalid("`expires_in_days` is 1 to 3650".into()));
+        }
+        days => days,
+    };
+    let (token, hash) = tokens::issue(TokenKind::ApiKey, ctx.environment());
+    let key = ApiKey {
+        id: ApiKeyId::from_uuid(ctx.uuid()),
+        user: caller.user,
+        name: body.name,
+        created_at: ctx.now,
+        expires_at: days.map(|days| ctx.now + Duration::days(days.into())),
+        revoked_at: None,
+    };
+    accounts::insert_api_key(ctx.conn(), &key, &hash).await?;
+    let told = Told::new(EventKind::ApiKeyCreated, json!({ "api_key_id": key.id }));
+    ctx.record(told.about(caller.user)).await?;
+    Ok(CreatedApiKey { token, api_key: key.into() })
+}
+
+/// The caller's own keys.
+#[tracing::instrument(name = "app.api_keys.list", skip_all)]
+pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ApiKey>, Error> {
+    let caller = ctx.caller()?;
+    let keys = accounts::api_keys(ctx.conn(), caller.user, page).await?;
+    Ok(page.cut(keys, |key| key.id.as_uuid()))
+}
+
+/// Revokes a key of the caller, or anybody's for an admin. It stops working with the next request.
+#[tracing::instrument(name = "app.api_keys.revoke", skip_all, fields(api_key.id = %id))]
+pub async fn revoke(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
+    let caller = ctx.caller()?;
+    let owner = accounts::api_key_owner(ctx.conn(), id).await?;
+    // A key of somebody else does not exist for whoever may not touch it.
+    if owner != Some(caller.user) && caller.role < Some(Role::Admin) {
+        return Err(Error::not_found("API key", id));
+    }
+    let now = ctx.now;
+    let key = accounts::revoke_api_key(ctx.conn(), id, now).await?;
+    let key = key.ok_or_else(|| Error::not_found("API key", id))?;
+    let told = Told::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
+    ctx.record(told.about(key.user)).await?;
+    Ok(key)
+}

@@ -1,0 +1,65 @@
+//! The first admin: made with a one-time token, so that no default password ever exists.
+
+use cynode_core::{
+    accounts::{User, UserState},
+    events::EventKind,
+    ids::UserId,
+    roles::Role,
+};
+use cynode_db::{accounts, health};
+use cynode_wire::accounts::{Bootstrap, SecretText};
+use serde_json::json;
+
+use crate::{
+    App, Ctx, Error, HashedPassword, Request,
+    context::Told,
+    tokens::{self, TokenKind},
+    users,
+};
+
+/// Makes a one-time token, or `None` when there is an admin already. Tokens made before stop working.
+pub async fn issue(app: &App) -> Result<Option<SecretText>, Error> {
+    let trace = app.environment().trace();
+    let request = Request { caller: None, trace, attempt: None };
+    let mut ctx = app.open(&request).await?;
+    if health::has_admin(ctx.conn()).await? {
+        return Ok(None);
+    }
+    let (token, hash) = tokens::issue(TokenKind::Bootstrap, app.environment());
+    let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.bootstrap_lifetime);
+    accounts::insert_bootstrap_token(ctx.conn(), &hash, now, expires_at).await?;
+    ctx.commit().await?;
+    Ok(Some(token))
+}
+
+/// Makes the first admin.
+#[tracing::instrument(name = "app.bootstrap.redeem", skip_all)]
+pub async fn redeem(
+    ctx: &mut Ctx,
+    body: Bootstrap,
+    password: HashedPassword,
+) -> Result<User, Error> {
+    let shown = tokens::present(&body.token.0).map_err(|_| Error::Unauthenticated)?;
+    let now = ctx.now;
+    let good = shown.kind == TokenKind::Bootstrap
+        && accounts::use_bootstrap_token(ctx.conn(), &shown.hash, now).await?;
+    if !good {
+        return Err(Error::Unauthenticated);
+    }
+    if health::has_admin(ctx.conn()).await? {
+        return Err(Error::Conflict("this installation has an admin already"));
+    }
+    let user = User {
+        id: UserId::from_uuid(ctx.uuid()),
+        handle: body.handle,
+        display_name: body.display_name,
+        email: None,
+        role: Some(Role::Admin),
+        state: UserState::Active,
+        created_at: now,
+    };
+    users::store(ctx, &user, &password).await?;
+    let told = Told::new(EventKind::InstallationBootstrapped, json!({ "user_id": user.id }));
+    ctx.record(told.about(user.id)).await?;
+    Ok(user)
+}

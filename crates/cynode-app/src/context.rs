@@ -1,0 +1,260 @@
+use std::{future::Future, pin::Pin};
+
+use cynode_core::{
+    accounts::Credential,
+    events::EventKind,
+    ids::{ProjectId, TaskId, UserId},
+    roles::Role,
+    trace::TraceId,
+};
+use cynode_db::{Conn, Tx, authentication, events};
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    Answer, App, Attempt, Caller, Environment, Error, Policy,
+    idempotency::{self, Secrecy},
+};
+
+/// What a front door knows about one request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who asks; `None` for the few operations that come before an account.
+    pub caller: Option<Caller>,
+    /// The trace it belongs to.
+    pub trace: TraceId,
+    /// How a repeat of it is recognised.
+    pub attempt: Option<Attempt>,
+}
+
+/// The future of an operation.
+pub type Operation<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// What an operation works with: one open transaction, who asks, and when.
+pub struct Ctx {
+    tx: Tx,
+    environment: Environment,
+    caller: Option<Caller>,
+    /// The trace the operation belongs to.
+    pub trace: TraceId,
+    /// The moment of the operation; everything it writes bears this time.
+    pub now: OffsetDateTime,
+    /// What the installation decided.
+    pub policy: Policy,
+}
+
+impl App {
+    /// Runs an operation that only reads.
+    pub async fn read<T>(
+        &self,
+        request: &Request,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
+    ) -> Result<T, Error> {
+        let mut ctx = self.open(request).await?;
+        let result = operation(&mut ctx).await;
+        // Nothing was written; the rollback is sent when the transaction is dropped.
+        drop(ctx);
+        result
+    }
+
+    /// Runs an operation that changes state: its writes, its events and the answer kept for a repeat
+    /// are one transaction. Sent again with the same key, it gives the same answer and does nothing.
+    pub async fn mutate<T: Serialize>(
+        &self,
+        request: &Request,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
+    ) -> Result<Answer, Error> {
+        self.run(request, Secrecy::Open, operation).await
+    }
+
+    /// Like [`Self::mutate`], for an answer that holds a secret: what is kept for a repeat is sealed
+    /// with the caller's own token, which we do not keep.
+    pub async fn mutate_secret<T: Serialize>(
+        &self,
+        request: &Request,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
+    ) -> Result<Answer, Error> {
+        self.run(request, Secrecy::Sealed, operation).await
+    }
+
+    async fn run<T: Serialize>(
+        &self,
+        request: &Request,
+        secrecy: Secrecy,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
+    ) -> Result<Answer, Error> {
+        let mut ctx = self.open(request).await?;
+        let body = match operation(&mut ctx).await {
+            Ok(value) => serde_json::to_vec(&value).map_err(|e| Error::Internal(e.into()))?,
+            // The first attempt may have made a second one impossible: a name taken, a token used up.
+            Err(error) => return self.replay(ctx, request, secrecy).await?.ok_or(error),
+        };
+        if let Some(attempt) = &request.attempt {
+            let kept = idempotency::keep(&mut ctx, request, attempt, secrecy, &body).await?;
+            if !kept {
+                return self.replay(ctx, request, secrecy).await?.ok_or(Error::KeyReused);
+            }
+        }
+        ctx.commit().await?;
+        self.commits.send_modify(|count| *count = count.wrapping_add(1));
+        Ok(Answer { body, replayed: false })
+    }
+
+    async fn replay(
+        &self,
+        ctx: Ctx,
+        request: &Request,
+        secrecy: Secrecy,
+    ) -> Result<Option<Answer>, Error> {
+        // The failed transaction cannot be asked anything more.
+        ctx.tx.rollback().await.map_err(cynode_db::DbError::from)?;
+        let Some(attempt) = &request.attempt else { return Ok(None) };
+        let mut ctx = self.open(request).await?;
+        idempotency::find(&mut ctx, request, attempt, secrecy).await
+    }
+
+    pub(crate) async fn open(&self, request: &Request) -> Result<Ctx, Error> {
+        let tx = self.pool.begin().await.map_err(cynode_db::DbError::from)?;
+        Ok(Ctx {
+            tx,
+            environment: self.environment.clone(),
+            caller: request.caller,
+            trace: request.trace,
+            now: self.environment.now(),
+            policy: self.policy,
+        })
+    }
+
+    /// The sources of time and randomness.
+    pub const fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// Counts this process's commits; it changes when there may be new events.
+    pub fn commits(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.commits.subscribe()
+    }
+
+    pub(crate) const fn pool(&self) -> &cynode_db::Pool {
+        &self.pool
+    }
+
+    pub(crate) fn hashing(&self) -> std::sync::Arc<tokio::sync::Semaphore> {
+        self.hashing.clone()
+    }
+}
+
+impl Request {
+    /// Whose repeats are meant: keys of one credential never meet those of another.
+    pub(crate) fn key_owner(&self) -> Uuid {
+        match self.caller.map(|caller| caller.credential) {
+            Some(Credential::Session(id)) => id.as_uuid(),
+            Some(Credential::ApiKey(id)) => id.as_uuid(),
+            None => Uuid::nil(),
+        }
+    }
+}
+
+impl Ctx {
+    /// The open transaction.
+    pub(crate) fn conn(&mut self) -> &mut Conn {
+        &mut self.tx
+    }
+
+    /// Makes what was written last; without it everything is undone.
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        Ok(self.tx.commit().await.map_err(cynode_db::DbError::from)?)
+    }
+
+    /// Who asks.
+    pub fn caller(&self) -> Result<Caller, Error> {
+        self.caller.ok_or(Error::Unauthenticated)
+    }
+
+    /// Refuses a caller whose role in the whole installation is weaker.
+    pub fn require(&self, needed: Role) -> Result<Caller, Error> {
+        let caller = self.caller()?;
+        if caller.role >= Some(needed) {
+            Ok(caller)
+        } else {
+            Err(Error::forbidden(needed, "in the installation"))
+        }
+    }
+
+    /// Refuses a caller whose role in the project is weaker. To somebody without any role there, the
+    /// project does not exist.
+    pub async fn require_in(&mut self, project: ProjectId, needed: Role) -> Result<Caller, Error> {
+        let caller = self.caller()?;
+        if caller.role >= Some(needed) {
+            return Ok(caller);
+        }
+        let own = authentication::project_role(self.conn(), caller.user, project).await?;
+        match own.max(caller.role) {
+            Some(role) if role >= needed => Ok(caller),
+            Some(_) => Err(Error::forbidden(needed, "in the project")),
+            None => Err(Error::not_found("project", project)),
+        }
+    }
+
+    /// `None` when the caller may see every project, else the user whose projects may be seen.
+    pub(crate) fn seen_by(&self) -> Result<Option<UserId>, Error> {
+        let caller = self.caller()?;
+        Ok(if caller.role.is_some() { None } else { Some(caller.user) })
+    }
+
+    /// A new id.
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.environment.uuid(self.now)
+    }
+
+    /// The source of randomness.
+    pub(crate) const fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// Tells what happened, in this transaction.
+    pub(crate) async fn record(&mut self, told: Told) -> Result<(), Error> {
+        let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
+        let Told { kind, subject, project, task, data } = told;
+        let event = events::NewEvent { kind, actor, subject, project, task, data };
+        events::insert(self.conn(), &event, trace, now).await?;
+        tracing::info!(event = kind.as_str(), "recorded");
+        Ok(())
+    }
+}
+
+/// What happened, before it has a place and a time.
+pub(crate) struct Told {
+    kind: EventKind,
+    subject: Option<UserId>,
+    project: Option<ProjectId>,
+    task: Option<TaskId>,
+    data: Value,
+}
+
+impl Told {
+    /// Something of that kind, about the installation.
+    pub(crate) fn new(kind: EventKind, data: Value) -> Self {
+        Self { kind, subject: None, project: None, task: None, data }
+    }
+
+    /// It concerns this user's account.
+    pub(crate) const fn about(mut self, user: UserId) -> Self {
+        self.subject = Some(user);
+        self
+    }
+
+    /// It happened in this project.
+    pub(crate) const fn project(mut self, project: ProjectId) -> Self {
+        self.project = Some(project);
+        self
+    }
+
+    /// It happened to this task.
+    pub(crate) const fn task(mut self, task: TaskId) -> Self {
+        self.task = Some(task);
+        self
+    }
+}

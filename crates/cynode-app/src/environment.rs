@@ -1,0 +1,87 @@
+use std::sync::Arc;
+
+use cynode_core::trace::TraceId;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// The present moment.
+    fn now(&self) -> OffsetDateTime;
+}
+
+/// Draws bytes that nobody can guess.
+pub trait Random: Send + Sync {
+    /// Fills `bytes`.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// The only two things outside the database that an operation depends on. With the same clock and the
+/// same random source, a run gives the same ids, tokens and answers.
+#[derive(Clone)]
+pub struct Environment {
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+impl Environment {
+    /// Uses these sources.
+    pub fn new(clock: impl Clock + 'static, random: impl Random + 'static) -> Self {
+        Self { clock: Arc::new(clock), random: Arc::new(random) }
+    }
+
+    /// The real clock and the operating system's randomness.
+    pub fn system() -> Self {
+        Self::new(SystemClock, SystemRandom)
+    }
+
+    /// The present moment, in the precision that the database keeps.
+    pub fn now(&self) -> OffsetDateTime {
+        let now = self.clock.now();
+        let micros = now.microsecond();
+        now.replace_microsecond(micros).unwrap_or(now)
+    }
+
+    /// `N` bytes that nobody can guess.
+    pub fn bytes<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.random.fill(&mut bytes);
+        bytes
+    }
+
+    /// A new id whose order is the order of time.
+    pub fn uuid(&self, now: OffsetDateTime) -> Uuid {
+        let millis = u64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
+        uuid::Builder::from_unix_timestamp_millis(millis, &self.bytes::<10>()).into_uuid()
+    }
+
+    /// A new trace.
+    pub fn trace(&self) -> TraceId {
+        loop {
+            if let Some(trace) = TraceId::from_u128(u128::from_ne_bytes(self.bytes())) {
+                return trace;
+            }
+        }
+    }
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock")]
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::now_utc()
+    }
+}
+
+/// The operating system's randomness, through a generator that it seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        rand::fill(bytes);
+    }
+}

@@ -1,0 +1,99 @@
+use cynode_core::{InvalidTransition, roles::Role};
+use cynode_db::DbError;
+
+/// Why an operation was not done, in words that fit any transport.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody showed who they are, or what they showed does not work.
+    #[error("credentials are missing, expired, revoked or wrong")]
+    Unauthenticated,
+    /// The caller's role does not reach.
+    #[error("this needs the role {needed} {place}")]
+    Forbidden {
+        /// The weakest role that may.
+        needed: &'static str,
+        /// Where it is needed.
+        place: &'static str,
+    },
+    /// It is not there, or the caller may not know that it is.
+    #[error("{what} `{id}` does not exist")]
+    NotFound {
+        /// The kind of thing.
+        what: &'static str,
+        /// How it was named.
+        id: String,
+    },
+    /// The request contradicts itself or a rule.
+    #[error("{0}")]
+    Invalid(String),
+    /// A name is in use.
+    #[error("{what} `{name}` exists already")]
+    Taken {
+        /// The kind of thing.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A state machine does not allow the step.
+    #[error(transparent)]
+    Transition(#[from] InvalidTransition),
+    /// Somebody else wrote in between.
+    #[error("`{key}` is at version {actual}, not at {expected}")]
+    Version {
+        /// What was to be written.
+        key: String,
+        /// What the writer believed.
+        expected: i64,
+        /// What is there; 0 is "nothing".
+        actual: i64,
+    },
+    /// Another rule of the present state forbids it.
+    #[error("{0}")]
+    Conflict(&'static str),
+    /// The key of a repeat was used for another request.
+    #[error("this Idempotency-Key was used for another request")]
+    KeyReused,
+    /// The database cannot be reached.
+    #[error("the database cannot be reached")]
+    Unavailable(#[source] anyhow::Error),
+    /// Our fault.
+    #[error("something went wrong on our side")]
+    Internal(#[source] anyhow::Error),
+}
+
+impl Error {
+    /// The caller's role does not reach.
+    pub(crate) const fn forbidden(needed: Role, place: &'static str) -> Self {
+        Self::Forbidden { needed: needed.as_str(), place }
+    }
+
+    /// It is not there.
+    pub(crate) fn not_found(what: &'static str, id: impl ToString) -> Self {
+        Self::NotFound { what, id: id.to_string() }
+    }
+
+    /// What to do next, when there is something.
+    pub const fn fix(&self) -> Option<&'static str> {
+        match self {
+            Self::Unauthenticated => Some("log in, or send a valid API key as `Authorization: Bearer …`"),
+            Self::Forbidden { .. } => Some("ask an admin of that place for the role"),
+            Self::Version { .. } => Some("read it again, look at what changed, and send the new version"),
+            Self::KeyReused => Some("make a new Idempotency-Key for each new request"),
+            Self::Taken { .. } => Some("choose another name"),
+            Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
+            Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
+            Self::NotFound { .. } | Self::Invalid(_) | Self::Transition(_) | Self::Conflict(_) => None,
+        }
+    }
+}
+
+impl From<DbError> for Error {
+    fn from(error: DbError) -> Self {
+        // A constraint that the operation did not expect is our fault, like anything else.
+        if error.is_unavailable() {
+            Self::Unavailable(error.into())
+        } else {
+            Self::Internal(error.into())
+        }
+    }
+}

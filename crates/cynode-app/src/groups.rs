@@ -1,0 +1,86 @@
+//! Groups: roles for many users at once.
+
+use cynode_core::{
+    accounts::Group,
+    events::EventKind,
+    ids::{GroupId, ProjectId},
+    roles::Role,
+};
+use cynode_db::groups;
+use cynode_wire::{
+    accounts::{CreateGroup, RoleChange, UpdateGroup},
+    page::{Page, PageRequest},
+};
+use serde_json::json;
+
+use crate::{Ctx, Error, context::Told};
+
+/// Makes a group.
+#[tracing::instrument(name = "app.groups.create", skip_all)]
+pub async fn create(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Error> {
+    ctx.require(Role::Admin)?;
+    let (id, now) = (GroupId::from_uuid(ctx.uuid()), ctx.now);
+    match groups::insert(ctx.conn(), id, &body.name, now).await {
+        Err(error) if error.refused_by("groups_name_taken") => {
+            return Err(Error::Taken { what: "a group with the name", name: body.name.into() });
+        }
+        result => result?,
+    }
+    ctx.record(Told::new(EventKind::GroupCreated, json!({ "group_id": id }))).await?;
+    Ok(Group { id, name: body.name, role: None, members: Vec::new(), created_at: now })
+}
+
+/// All groups.
+#[tracing::instrument(name = "app.groups.list", skip_all)]
+pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>, Error> {
+    ctx.require(Role::Viewer)?;
+    let found = groups::list(ctx.conn(), page).await?;
+    Ok(page.cut(found, |group| group.id.as_uuid()))
+}
+
+/// Changes who is in a group and what its members may do.
+#[tracing::instrument(name = "app.groups.update", skip_all, fields(group.id = %id))]
+pub async fn update(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Group, Error> {
+    ctx.require(Role::Admin)?;
+    let now = ctx.now;
+    let missing = || Error::not_found("group", id);
+    groups::get(ctx.conn(), id).await?.ok_or_else(missing)?;
+    groups::remove_members(ctx.conn(), id, &body.remove).await?;
+    match groups::add_members(ctx.conn(), id, &body.add, now).await {
+        Err(error) if error.refused_by("group_members_user_id_fkey") => {
+            return Err(Error::Invalid("`add` names a user who does not exist".into()));
+        }
+        result => result?,
+    }
+    if let Some(role) = body.role {
+        groups::bind(ctx.conn(), id, None, role.into(), now).await?;
+    }
+    let data = json!({
+        "group_id": id, "role": body.role, "added": body.add, "removed": body.remove,
+    });
+    ctx.record(Told::new(EventKind::GroupUpdated, data)).await?;
+    groups::get(ctx.conn(), id).await?.ok_or_else(missing)
+}
+
+/// Gives a group a role in a project, or takes it away.
+#[tracing::instrument(name = "app.groups.set_project_role", skip_all, fields(group.id = %id, project.id = %project))]
+pub async fn set_project_role(
+    ctx: &mut Ctx,
+    project: ProjectId,
+    id: GroupId,
+    role: RoleChange,
+) -> Result<(), Error> {
+    ctx.require_in(project, Role::Admin).await?;
+    let now = ctx.now;
+    match groups::bind(ctx.conn(), id, Some(project), role.into(), now).await {
+        Err(error) if error.refused_by("role_bindings_group_id_fkey") => {
+            return Err(Error::not_found("group", id));
+        }
+        Err(error) if error.refused_by("role_bindings_project_id_fkey") => {
+            return Err(Error::not_found("project", project));
+        }
+        result => result?,
+    }
+    let data = json!({ "group_id": id, "role": role });
+    ctx.record(Told::new(EventKind::ProjectMemberSet, data).project(project)).await
+}

@@ -1,0 +1,38 @@
+//! What must be done from time to time. Any number of processes may do it at once.
+
+use std::time::Duration;
+
+use cynode_db::{DbError, idempotency, schema};
+use tokio_util::sync::CancellationToken;
+
+use crate::App;
+
+/// How often.
+const EVERY: Duration = Duration::from_secs(600);
+
+/// Most rows removed in one statement, so that no lock is held for long.
+const BATCH: i64 = 1000;
+
+/// Works until it is told to stop. A failure is logged and tried again at the next turn.
+pub async fn run(app: App, stop: CancellationToken) {
+    let mut turn = tokio::time::interval(EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = turn.tick() => {}
+        }
+        if let Err(error) = once(&app).await {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(event = "error", error, "maintenance failed and will be tried again");
+        }
+    }
+}
+
+/// Makes partitions for the months to come and forgets answers that nobody may ask for any more.
+pub async fn once(app: &App) -> Result<(), DbError> {
+    let now = app.environment().now();
+    let mut conn = app.pool().acquire().await?;
+    schema::ensure_partitions(&mut conn, now).await?;
+    while idempotency::sweep(&mut conn, now, BATCH).await? > 0 {}
+    Ok(())
+}

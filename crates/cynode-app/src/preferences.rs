@@ -1,0 +1,187 @@
+//! Preferences: read, written and resolved.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{ProjectId, TaskId},
+    names::DottedKey,
+    preferences::{self as rules, Resolution, Scope},
+    roles::{AgentRole, Role},
+    settings::{Change, Expected, Versioned},
+};
+use cynode_db::{groups, preferences, tasks};
+use serde_json::{Value, json};
+
+use crate::{Ctx, Error, context::Told, settings::version_error};
+
+/// What a caller wants to do with a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// Refuses a caller who may not touch the scope, and returns the project it belongs to.
+///
+/// The system's and a group's preferences are read by viewers and written by admins of the
+/// installation; a user's by the user and by admins; a project's and a task's by the roles there.
+async fn permit(ctx: &mut Ctx, scope: Scope, access: Access) -> Result<Option<ProjectId>, Error> {
+    let caller = ctx.caller()?;
+    let installation = match access {
+        Access::Read => Role::Viewer,
+        Access::Write => Role::Admin,
+    };
+    match scope {
+        Scope::System | Scope::Group(_) => ctx.require(installation).map(|_| None),
+        Scope::User(user) if user == caller.user => Ok(None),
+        Scope::User(_) => ctx.require(Role::Admin).map(|_| None),
+        Scope::Project(project) => {
+            ctx.require_in(project, installation).await?;
+            Ok(Some(project))
+        }
+        Scope::Task(task) => {
+            let role = match access {
+                Access::Read => Role::Viewer,
+                Access::Write => Role::Operator,
+            };
+            let found = crate::tasks::get(ctx, task).await?;
+            ctx.require_in(found.project, role).await?;
+            Ok(Some(found.project))
+        }
+    }
+}
+
+/// All preferences of a scope.
+#[tracing::instrument(name = "app.preferences.list", skip_all)]
+pub async fn list(ctx: &mut Ctx, scope: Scope) -> Result<Vec<Versioned>, Error> {
+    permit(ctx, scope, Access::Read).await?;
+    Ok(preferences::list(ctx.conn(), scope).await?)
+}
+
+/// One preference.
+#[tracing::instrument(name = "app.preferences.get", skip_all, fields(preference.key = %key))]
+pub async fn get(ctx: &mut Ctx, scope: Scope, key: &DottedKey) -> Result<Versioned, Error> {
+    permit(ctx, scope, Access::Read).await?;
+    let found = preferences::get(ctx.conn(), scope, key).await?;
+    found.ok_or_else(|| Error::not_found("preference", key))
+}
+
+/// All writes of a preference.
+#[tracing::instrument(name = "app.preferences.history", skip_all, fields(preference.key = %key))]
+pub async fn history(ctx: &mut Ctx, scope: Scope, key: &DottedKey) -> Result<Vec<Change>, Error> {
+    permit(ctx, scope, Access::Read).await?;
+    Ok(preferences::history(ctx.conn(), scope, key).await?)
+}
+
+/// Writes a preference, if nobody wrote it in between and the value fits the key.
+#[tracing::instrument(name = "app.preferences.set", skip_all, fields(preference.key = %key))]
+pub async fn set(
+    ctx: &mut Ctx,
+    scope: Scope,
+    key: &DottedKey,
+    value: &Value,
+    expected: Expected,
+) -> Result<Versioned, Error> {
+    let project = permit(ctx, scope, Access::Write).await?;
+    rules::check(key, value).map_err(|error| Error::Invalid(error.to_string()))?;
+    let (by, now) = (ctx.caller()?.user, ctx.now);
+    match preferences::set(ctx.conn(), scope, key, value, expected, by, now).await {
+        Ok(Some(written)) => {
+            tell(ctx, EventKind::PreferenceSet, scope, project, key, written.version).await?;
+            Ok(written)
+        }
+        Ok(None) => {
+            let there = preferences::get(ctx.conn(), scope, key).await?;
+            Err(version_error(key, expected, there))
+        }
+        // A deletion slipped in between our look and our write.
+        Err(error) if error.refused_by("preferences_history_once") => {
+            Err(version_error(key, expected, None))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes a preference, if nobody wrote it in between.
+#[tracing::instrument(name = "app.preferences.delete", skip_all, fields(preference.key = %key))]
+pub async fn delete(
+    ctx: &mut Ctx,
+    scope: Scope,
+    key: &DottedKey,
+    version: i64,
+) -> Result<(), Error> {
+    let project = permit(ctx, scope, Access::Write).await?;
+    let (by, now) = (ctx.caller()?.user, ctx.now);
+    if !preferences::delete(ctx.conn(), scope, key, version, by, now).await? {
+        let there = preferences::get(ctx.conn(), scope, key).await?;
+        return Err(match there {
+            None => Error::not_found("preference", key),
+            there => version_error(key, Expected::Version(version), there),
+        });
+    }
+    tell(ctx, EventKind::PreferenceDeleted, scope, project, key, version + 1).await
+}
+
+async fn tell(
+    ctx: &mut Ctx,
+    kind: EventKind,
+    scope: Scope,
+    project: Option<ProjectId>,
+    key: &DottedKey,
+    version: i64,
+) -> Result<(), Error> {
+    let data = json!({ "scope_type": scope.kind(), "key": key, "version": version });
+    let mut told = Told::new(kind, data);
+    if let Some(project) = project {
+        told = told.project(project);
+    }
+    match scope {
+        Scope::User(user) => told = told.about(user),
+        Scope::Task(task) => told = told.task(task),
+        Scope::System | Scope::Group(_) | Scope::Project(_) => {}
+    }
+    ctx.record(told).await
+}
+
+/// What preferences are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The caller alone.
+    Caller,
+    /// The caller in a project.
+    Project(ProjectId),
+    /// A task: whoever asked for it, in its project.
+    Task(TaskId),
+}
+
+/// What holds, and who said it: task > project > user > group > system. For an agent, nothing of what
+/// is meant for the other.
+#[tracing::instrument(name = "app.preferences.effective", skip_all)]
+pub async fn effective(
+    ctx: &mut Ctx,
+    about: About,
+    agent: Option<AgentRole>,
+) -> Result<Resolution, Error> {
+    let caller = ctx.caller()?;
+    let mut scopes = vec![Scope::System];
+    let user = match about {
+        About::Caller => caller.user,
+        About::Project(project) => {
+            ctx.require_in(project, Role::Viewer).await?;
+            scopes.push(Scope::Project(project));
+            caller.user
+        }
+        About::Task(id) => {
+            let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+            ctx.require_in(task.project, Role::Viewer).await?;
+            scopes.extend([Scope::Project(task.project), Scope::Task(id)]);
+            task.created_by
+        }
+    };
+    scopes.push(Scope::User(user));
+    scopes.extend(groups::of_user(ctx.conn(), user).await?.into_iter().map(Scope::Group));
+    let entries = preferences::entries(ctx.conn(), &scopes).await?;
+    Ok(match agent {
+        Some(role) => rules::resolve_for(role, entries),
+        None => rules::resolve(entries),
+    })
+}

@@ -1,0 +1,156 @@
+//! Tasks: asked for, found, stopped.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{ProjectId, TaskId},
+    names::TaskName,
+    roles::Role,
+    tasks::{Task, TaskState, TaskStateName},
+};
+use cynode_db::tasks::{self, Filter, Inserted};
+use cynode_wire::{
+    page::{Page, PageRequest},
+    tasks::CreateTask,
+};
+use serde_json::json;
+
+use crate::{Ctx, Error, context::Told};
+
+/// How often a name made by us is tried with the next number, when others take names meanwhile.
+const NAME_ATTEMPTS: u32 = 20;
+
+/// Most things that may be required or waited for.
+const MOST_CRITERIA: usize = 100;
+
+/// Accepts a task.
+#[tracing::instrument(name = "app.tasks.create", skip_all, fields(project.id = %body.project_id))]
+pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
+    let caller = ctx.require_in(body.project_id, Role::Operator).await?;
+    let mut depends_on = body.depends_on;
+    depends_on.sort_unstable();
+    depends_on.dedup();
+    if body.acceptance_criteria.len() > MOST_CRITERIA || depends_on.len() > MOST_CRITERIA {
+        let most = format!("a task has at most {MOST_CRITERIA} criteria and {MOST_CRITERIA} dependencies");
+        return Err(Error::Invalid(most));
+    }
+    let given = body.name.is_some();
+    let mut task = Task {
+        id: TaskId::from_uuid(ctx.uuid()),
+        project: body.project_id,
+        name: body.name.unwrap_or_else(|| TaskName::derive(body.description.as_str())),
+        description: body.description,
+        acceptance_criteria: body.acceptance_criteria,
+        budget: body.budget,
+        state: TaskState::Queued,
+        depends_on,
+        created_by: caller.user,
+        created_at: ctx.now,
+        updated_at: ctx.now,
+    };
+    if given {
+        store(ctx, &task).await?;
+    } else {
+        store_under_a_free_name(ctx, &mut task).await?;
+    }
+    let told = Told::new(EventKind::TaskCreated, json!({ "name": task.name }));
+    ctx.record(told.project(task.project).task(task.id)).await?;
+    Ok(task)
+}
+
+async fn store(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+    match tasks::insert(ctx.conn(), task).await {
+        Err(error) if error.refused_by("tasks_project_id_fkey") => {
+            Err(Error::not_found("project", task.project))
+        }
+        result => match result? {
+            Inserted::Stored => Ok(()),
+            Inserted::NameTaken => {
+                Err(Error::Taken { what: "a task with the name", name: task.name.to_string() })
+            }
+            Inserted::UnknownDependency => Err(Error::Invalid(
+                "`depends_on` names a task that is not in this project".into(),
+            )),
+        },
+    }
+}
+
+/// Finds `deploy-docs`, or `deploy-docs-2` when that is taken, and so on.
+async fn store_under_a_free_name(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
+    let base = task.name.clone();
+    let last = tasks::last_number(ctx.conn(), task.project, &base).await?;
+    for number in last + 1..=last + NAME_ATTEMPTS {
+        task.name = base.numbered(number);
+        match store(ctx, task).await {
+            Err(Error::Taken { .. }) => {}
+            result => return result,
+        }
+    }
+    Err(Error::Taken { what: "a task with the name", name: base.into() })
+}
+
+/// How a task is named: by id, or by its name in a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskRef {
+    /// By id.
+    Id(TaskId),
+    /// By name.
+    Name(ProjectId, TaskName),
+}
+
+/// The id of the task that is meant.
+pub async fn resolve(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error> {
+    match task {
+        TaskRef::Id(id) => Ok(*id),
+        TaskRef::Name(project, name) => {
+            ctx.require_in(*project, Role::Viewer).await?;
+            let id = tasks::id_of(ctx.conn(), *project, name).await?;
+            id.ok_or_else(|| Error::not_found("task", name))
+        }
+    }
+}
+
+/// One task.
+#[tracing::instrument(name = "app.tasks.get", skip_all, fields(task.id = %id))]
+pub async fn get(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    ctx.caller()?;
+    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    match ctx.require_in(task.project, Role::Viewer).await {
+        // A task in a project that the caller may not see does not exist either.
+        Err(Error::NotFound { .. }) => Err(Error::not_found("task", id)),
+        result => result.map(|_| task),
+    }
+}
+
+/// The tasks that the caller may see, newest first.
+#[tracing::instrument(name = "app.tasks.list", skip_all)]
+pub async fn list(
+    ctx: &mut Ctx,
+    project: Option<ProjectId>,
+    state: Option<TaskStateName>,
+    page: PageRequest,
+) -> Result<Page<Task>, Error> {
+    let filter = match project {
+        Some(id) => {
+            ctx.require_in(id, Role::Viewer).await?;
+            Filter { project, state, member: None }
+        }
+        None => Filter { project, state, member: ctx.seen_by()? },
+    };
+    let found = tasks::list(ctx.conn(), filter, page).await?;
+    Ok(page.cut(found, |task| task.id.as_uuid()))
+}
+
+/// Stops a task.
+#[tracing::instrument(name = "app.tasks.cancel", skip_all, fields(task.id = %id))]
+pub async fn cancel(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    get(ctx, id).await?;
+    let locked = tasks::lock(ctx.conn(), id).await?;
+    let task = locked.ok_or_else(|| Error::not_found("task", id))?;
+    ctx.require_in(task.project, Role::Operator).await?;
+    let now = ctx.now;
+    let state = task.state.cancel(now)?;
+    tasks::set_state(ctx.conn(), id, &state, now).await?;
+    let told = Told::new(EventKind::TaskCancelled, json!({ "name": task.name }));
+    ctx.record(told.project(task.project).task(id)).await?;
+    Ok(Task { state, updated_at: now, ..task })
+}

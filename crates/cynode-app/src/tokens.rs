@@ -1,0 +1,111 @@
+//! Secrets that open doors: 256 random bits with a prefix that says which door, and a checksum, so that
+//! a leaked or mistyped one is recognised without asking the database. Only a hash is stored.
+
+use cynode_wire::accounts::SecretText;
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest, Sha256};
+
+use crate::Environment;
+
+/// What a token opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// A login of a user.
+    Session,
+    /// A program's key in a user's name.
+    ApiKey,
+    /// The first admin, once.
+    Bootstrap,
+}
+
+/// A token that was shown to us: well-formed, not yet known to be good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presented {
+    /// Which door.
+    pub kind: TokenKind,
+    /// What the database knows it by.
+    pub hash: [u8; 32],
+}
+
+/// The text is not a token of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a CyNode token")]
+pub struct TokenError;
+
+impl TokenKind {
+    const ALL: [Self; 3] = [Self::Session, Self::ApiKey, Self::Bootstrap];
+
+    /// What tokens of this kind start with. Scanners for leaked secrets look for it.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Session => "cyn_ses_",
+            Self::ApiKey => "cyn_key_",
+            Self::Bootstrap => "cyn_boot_",
+        }
+    }
+}
+
+/// A new token and what the database is to know it by.
+pub fn issue(kind: TokenKind, environment: &Environment) -> (SecretText, [u8; 32]) {
+    let secret = BASE64URL_NOPAD.encode(&environment.bytes::<32>());
+    let text = format!("{}{secret}{}", kind.prefix(), checksum(kind, &secret));
+    let hash = hash(&text);
+    (SecretText(text), hash)
+}
+
+/// Reads a token that a caller showed.
+pub fn present(text: &str) -> Result<Presented, TokenError> {
+    let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()));
+    let kind = kind.ok_or(TokenError)?;
+    let body = &text[kind.prefix().len()..];
+    let (secret, check) = body.split_at_checked(43).ok_or(TokenError)?;
+    if check != checksum(kind, secret) || BASE64URL_NOPAD.decode(secret.as_bytes()).is_err() {
+        return Err(TokenError);
+    }
+    Ok(Presented { kind, hash: hash(text) })
+}
+
+fn checksum(kind: TokenKind, secret: &str) -> String {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(kind.prefix().as_bytes());
+    crc.update(secret.as_bytes());
+    BASE64URL_NOPAD.encode(&crc.finalize().to_be_bytes())
+}
+
+fn hash(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_recognised_and_its_kind_is_part_of_it() {
+        let environment = Environment::system();
+        for kind in TokenKind::ALL {
+            let (token, hash) = issue(kind, &environment);
+            assert_eq!(present(&token.0), Ok(Presented { kind, hash }));
+        }
+    }
+
+    #[test]
+    fn a_mistyped_relabelled_or_cut_token_is_refused_before_any_query() {
+        let (token, _) = issue(TokenKind::Session, &Environment::system());
+        let flipped = if token.0.as_bytes()[20] == b'A' { "B" } else { "A" };
+        let mistyped = format!("{}{flipped}{}", &token.0[..20], &token.0[21..]);
+        let relabelled = token.0.replace("cyn_ses_", "cyn_key_");
+        let cut = &token.0[..token.0.len() - 1];
+        for text in [mistyped.as_str(), &relabelled, cut, "", "cyn_ses_", "hunter2", "cyn_ses_é"] {
+            assert_eq!(present(text), Err(TokenError), "{text}");
+        }
+    }
+
+    #[test]
+    fn two_tokens_are_never_alike() {
+        let environment = Environment::system();
+        let tokens: std::collections::HashSet<_> =
+            (0..1000).map(|_| issue(TokenKind::ApiKey, &environment).0.0).collect();
+        assert_eq!(tokens.len(), 1000);
+    }
+}

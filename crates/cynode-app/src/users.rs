@@ -1,0 +1,112 @@
+//! Accounts of people.
+
+use cynode_core::{
+    accounts::{User, UserState},
+    events::EventKind,
+    ids::UserId,
+    roles::Role,
+};
+use cynode_db::accounts;
+use cynode_wire::{
+    accounts::{CreateUser, UpdateUser},
+    page::{Page, PageRequest},
+};
+use serde_json::json;
+
+use crate::{Ctx, Error, HashedPassword, context::Told};
+
+/// Makes an account.
+#[tracing::instrument(name = "app.users.create", skip_all)]
+pub async fn create(
+    ctx: &mut Ctx,
+    body: CreateUser,
+    password: HashedPassword,
+) -> Result<User, Error> {
+    ctx.require(Role::Admin)?;
+    let user = User {
+        id: UserId::from_uuid(ctx.uuid()),
+        handle: body.handle,
+        display_name: body.display_name,
+        email: body.email,
+        role: body.role,
+        state: UserState::Active,
+        created_at: ctx.now,
+    };
+    store(ctx, &user, &password).await?;
+    let data = json!({ "user_id": user.id, "role": user.role });
+    ctx.record(Told::new(EventKind::UserCreated, data).about(user.id)).await?;
+    Ok(user)
+}
+
+/// Stores an account with its password.
+pub(crate) async fn store(
+    ctx: &mut Ctx,
+    user: &User,
+    password: &HashedPassword,
+) -> Result<(), Error> {
+    let now = ctx.now;
+    match accounts::insert_user(ctx.conn(), user).await {
+        Err(error) if error.refused_by("users_handle_taken") => {
+            return Err(Error::Taken { what: "a user with the handle", name: user.handle.to_string() });
+        }
+        result => result?,
+    }
+    accounts::set_password(ctx.conn(), user.id, password.as_str(), now).await?;
+    Ok(())
+}
+
+/// One account: everybody may see their own, a viewer of the installation all.
+#[tracing::instrument(name = "app.users.get", skip_all, fields(user.id = %id))]
+pub async fn get(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
+    if ctx.caller()?.user != id {
+        ctx.require(Role::Viewer)?;
+    }
+    accounts::user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))
+}
+
+/// All accounts.
+#[tracing::instrument(name = "app.users.list", skip_all)]
+pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error> {
+    ctx.require(Role::Viewer)?;
+    let users = accounts::users(ctx.conn(), page).await?;
+    Ok(page.cut(users, |user| user.id.as_uuid()))
+}
+
+/// Changes an account. The last admin can neither be switched off nor lose the role.
+#[tracing::instrument(name = "app.users.update", skip_all, fields(user.id = %id))]
+pub async fn update(
+    ctx: &mut Ctx,
+    id: UserId,
+    body: UpdateUser,
+    password: Option<HashedPassword>,
+) -> Result<User, Error> {
+    ctx.require(Role::Admin)?;
+    let now = ctx.now;
+    let role = body.role.map(Option::<Role>::from);
+    let weakened = body.active == Some(false) || role.is_some_and(|role| role != Some(Role::Admin));
+    if weakened && accounts::other_admins(ctx.conn(), id).await? == 0 {
+        return Err(Error::Conflict("an installation needs an active admin: make another one first"));
+    }
+    if let Some(active) = body.active {
+        let state = if active { UserState::Active } else { UserState::Disabled { at: now } };
+        accounts::set_state(ctx.conn(), id, state, now).await?;
+    }
+    let user = accounts::user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))?;
+    if let Some(role) = role {
+        accounts::set_installation_role(ctx.conn(), id, role, now).await?;
+    }
+    if let Some(password) = &password {
+        accounts::set_password(ctx.conn(), id, password.as_str(), now).await?;
+    }
+    if password.is_some() || body.active == Some(false) {
+        accounts::end_sessions(ctx.conn(), id, now).await?;
+    }
+    let data = json!({
+        "user_id": id,
+        "active": body.active,
+        "role": role,
+        "password_changed": password.is_some(),
+    });
+    ctx.record(Told::new(EventKind::UserUpdated, data).about(id)).await?;
+    Ok(User { role: role.unwrap_or(user.role), ..user })
+}

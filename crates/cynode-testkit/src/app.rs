@@ -1,0 +1,242 @@
+use std::time::Duration;
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{HeaderMap, Method, Request, header},
+};
+use cynode_api::{AppState, Limits};
+use cynode_app::{
+    App, Environment, Policy,
+    tokens::{self, TokenKind},
+};
+use cynode_core::{
+    accounts::{User, UserState},
+    ids::{ProjectId, SessionId, UserId},
+    projects::Project,
+    roles::Role,
+};
+use http_body_util::BodyExt;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::{NOW, SeededRandom, TestClock, TestDb};
+
+/// The whole application over a database of its own, called in process: no port, no sleep.
+pub struct TestApp {
+    /// Its database.
+    pub db: TestDb,
+    /// The operations.
+    pub app: App,
+    /// Its clock.
+    pub clock: TestClock,
+    /// Cancelled to end its streams.
+    pub stop: CancellationToken,
+    environment: Environment,
+    router: Router,
+}
+
+/// A caller of a [`TestApp`].
+#[derive(Clone)]
+pub struct Client {
+    router: Router,
+    token: Option<String>,
+    headers: HeaderMap,
+    /// Who it is, if it is anybody.
+    pub user: Option<UserId>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// The body as JSON; `null` when there is none.
+    pub fn json(&self) -> Value {
+        if self.body.is_empty() { Value::Null } else { self.parse() }
+    }
+
+    /// The body as a type.
+    pub fn parse<T: DeserializeOwned>(&self) -> T {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| panic!("{e} in {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    /// The text of a field of the body.
+    pub fn text(&self, field: &str) -> String {
+        self.json()[field].as_str().unwrap_or_else(|| panic!("no {field} in {:?}", self.body)).to_owned()
+    }
+
+    /// The answer, if it has that status; a test that goes on without it would only mislead.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        self
+    }
+}
+
+impl TestApp {
+    /// A migrated, empty installation.
+    pub async fn new() -> Self {
+        Self::over(TestDb::new().await)
+    }
+
+    /// An installation over a given database.
+    pub fn over(db: TestDb) -> Self {
+        let clock = TestClock::default();
+        let environment = Environment::new(clock.clone(), SeededRandom::new(1));
+        let app = App::new(db.pool(), environment.clone(), Policy::default());
+        let stop = CancellationToken::new();
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let state = AppState { app: app.clone(), metrics, stop: stop.clone() };
+        let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
+        let router = cynode_api::router(state, limits);
+        Self { db, app, clock, stop, environment, router }
+    }
+
+    /// A second process over the same database, with ids of its own.
+    pub fn replica(&self) -> Client {
+        let environment = Environment::new(self.clock.clone(), SeededRandom::new(1 << 40));
+        let app = App::new(self.db.pool(), environment, Policy::default());
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let state = AppState { app, metrics, stop: self.stop.clone() };
+        let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
+        let router = cynode_api::router(state, limits);
+        Client { router, token: None, headers: HeaderMap::new(), user: None }
+    }
+
+    /// Somebody without a credential.
+    pub fn anonymous(&self) -> Client {
+        Client { router: self.router.clone(), token: None, headers: HeaderMap::new(), user: None }
+    }
+
+    /// An admin of the installation.
+    pub async fn admin(&self) -> Client {
+        self.user("admin", Some(Role::Admin)).await
+    }
+
+    /// A logged-in user with that role in the whole installation.
+    pub async fn user(&self, handle: &str, role: Option<Role>) -> Client {
+        let user = User {
+            id: UserId::from_uuid(self.environment.uuid(NOW)),
+            handle: handle.parse().unwrap(),
+            display_name: handle.parse().unwrap(),
+            email: None,
+            role,
+            state: UserState::Active,
+            created_at: NOW,
+        };
+        let (token, hash) = tokens::issue(TokenKind::Session, &self.environment);
+        let session = SessionId::from_uuid(self.environment.uuid(NOW));
+        let mut tx = self.db.begin().await;
+        cynode_db::accounts::insert_user(&mut tx, &user).await.unwrap();
+        let expires_at = NOW + time::Duration::hours(12);
+        cynode_db::accounts::insert_session(&mut tx, session, user.id, &hash, NOW, expires_at)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        let mut client = self.anonymous().with_token(&token.0);
+        client.user = Some(user.id);
+        client
+    }
+
+    /// A project of that slug, made by `by`.
+    pub async fn project(&self, by: &Client, slug: &str) -> ProjectId {
+        let project = Project {
+            id: ProjectId::from_uuid(self.environment.uuid(NOW)),
+            slug: slug.parse().unwrap(),
+            title: slug.parse().unwrap(),
+            description: None,
+            created_by: by.user.unwrap(),
+            created_at: NOW,
+        };
+        cynode_db::projects::insert(&mut *self.db.conn().await, &project).await.unwrap();
+        project.id
+    }
+
+    /// Gives a user a role in a project.
+    pub async fn member(&self, project: ProjectId, client: &Client, role: Role) {
+        let mut conn = self.db.conn().await;
+        let user = client.user.unwrap();
+        cynode_db::projects::set_member(&mut conn, project, user, role, NOW).await.unwrap();
+    }
+}
+
+impl Client {
+    /// The same caller with that token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
+    /// The same caller, sending that header too.
+    #[must_use]
+    pub fn with_header(&self, name: &'static str, value: &str) -> Self {
+        let mut client = self.clone();
+        client.headers.insert(name, value.parse().unwrap());
+        client
+    }
+
+    /// Sends a request without a body.
+    pub async fn get(&self, path: &str) -> Reply {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Sends a request with a JSON body.
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    /// Sends a request with a JSON body.
+    pub async fn put(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::PUT, path, Some(body)).await
+    }
+
+    /// Sends a request with a JSON body.
+    pub async fn patch(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::PATCH, path, Some(body)).await
+    }
+
+    /// Sends a request without a body.
+    pub async fn delete(&self, path: &str) -> Reply {
+        self.send(Method::DELETE, path, None).await
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Reply {
+        let body = body.map(|body| body.to_string());
+        let response = self.raw(method, path, body).await;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// Sends a request and gives the answer as it comes; a body is sent as JSON.
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> axum::response::Response {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if body.is_some() && !self.headers.contains_key(header::CONTENT_TYPE) {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let mut request = request.body(Body::from(body.unwrap_or_default())).unwrap();
+        request.headers_mut().extend(self.headers.clone());
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+}
