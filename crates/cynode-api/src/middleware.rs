@@ -69,6 +69,11 @@ fn finish(response: &mut Response, trace: TraceId) {
         return;
     }
     let told = response.extensions_mut().remove::<Arc<Problem>>();
+    // An endpoint that fails with a body of its own, as `/readyz` does, has said what is wrong.
+    let json = HeaderValue::from_static("application/json");
+    if told.is_none() && response.headers().get(header::CONTENT_TYPE) == Some(&json) {
+        return;
+    }
     let mut told = told.map_or_else(|| of_the_framework(status), Arc::unwrap_or_clone);
     told.trace_id = Some(trace.to_string());
     let body = serde_json::to_vec(&told).unwrap_or_default();

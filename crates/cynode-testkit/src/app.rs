@@ -179,6 +179,11 @@ impl Client {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
+    /// What it authenticates with.
+    pub fn token(&self) -> Option<String> {
+        self.token.clone()
+    }
+
     /// The same caller, sending that header too.
     #[must_use]
     pub fn with_header(&self, name: &'static str, value: &str) -> Self {
@@ -221,6 +226,11 @@ impl Client {
         Reply { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
+    /// Sends a request as it is.
+    pub async fn oneshot(&self, request: Request<Body>) -> axum::response::Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
     /// Sends a request and gives the answer as it comes; a body is sent as JSON.
     pub async fn raw(
         &self,
@@ -237,6 +247,6 @@ impl Client {
         }
         let mut request = request.body(Body::from(body.unwrap_or_default())).unwrap();
         request.headers_mut().extend(self.headers.clone());
-        self.router.clone().oneshot(request).await.unwrap()
+        self.oneshot(request).await
     }
 }

@@ -1,0 +1,211 @@
+use cynode_app::bootstrap;
+use cynode_core::roles::Role;
+use cynode_testkit::TestApp;
+use serde_json::json;
+use time::Duration;
+
+const PASSWORD: &str = "correct horse battery";
+
+#[tokio::test]
+async fn the_first_admin_is_made_with_the_one_time_token_and_can_log_in() {
+    let app = TestApp::new().await;
+    let token = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    let body = json!({
+        "token": token.0, "handle": "ada", "display_name": "Ada", "password": PASSWORD,
+    });
+    let anonymous = app.anonymous();
+    let made = anonymous.post("/v1/bootstrap", body.clone()).await.expect(201);
+    assert_eq!(made.json()["role"], "admin");
+
+    // The token is used up, and there is no second first admin.
+    let again = anonymous.post("/v1/bootstrap", body).await.expect(401);
+    assert_eq!(again.text("code"), "unauthenticated");
+    assert!(bootstrap::issue(&app.app).await.unwrap().is_none());
+
+    let login = json!({ "handle": "ada", "password": PASSWORD });
+    let session = anonymous.post("/v1/sessions", login).await.expect(201);
+    let ada = anonymous.with_token(&session.text("token"));
+    let me = ada.get("/v1/me").await.expect(200).json();
+    assert_eq!(me["installation_role"], "admin");
+    assert_eq!(me["user"]["handle"], "ada");
+}
+
+#[tokio::test]
+async fn a_bootstrap_token_expires_and_a_newer_one_replaces_it() {
+    let app = TestApp::new().await;
+    let body = |token: &str| {
+        json!({ "token": token, "handle": "ada", "display_name": "Ada", "password": PASSWORD })
+    };
+    let old = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    let new = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    app.anonymous().post("/v1/bootstrap", body(&old.0)).await.expect(401);
+    app.clock.advance(Duration::hours(25));
+    app.anonymous().post("/v1/bootstrap", body(&new.0)).await.expect(401);
+    assert_eq!(app.db.number("SELECT count(*) FROM users").await, 0);
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_an_unknown_user_get_the_same_answer() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    admin.post("/v1/users", user).await.expect(201);
+    let try_login = async |handle: &str, password: &str| {
+        let body = json!({ "handle": handle, "password": password });
+        let mut problem = app.anonymous().post("/v1/sessions", body).await.expect(401).json();
+        problem["trace_id"].take();
+        problem
+    };
+    let wrong = try_login("bob", "wrong password!").await;
+    assert_eq!(wrong, try_login("nobody", PASSWORD).await);
+    assert_eq!(wrong["code"], "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_short_password_is_refused_before_anything_is_stored() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": "short" });
+    let problem = admin.post("/v1/users", user).await.expect(422);
+    assert_eq!(problem.text("detail"), "a password has 12 to 256 characters");
+    assert_eq!(app.db.number("SELECT count(*) FROM users").await, 1);
+}
+
+#[tokio::test]
+async fn logging_out_ends_the_session_at_once() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    admin.delete("/v1/sessions/current").await.expect(204);
+    admin.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_session_ends_by_itself() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    app.clock.advance(Duration::hours(12) - Duration::SECOND);
+    admin.get("/v1/me").await.expect(200);
+    app.clock.advance(Duration::SECOND);
+    admin.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn an_api_key_is_shown_once_stored_hashed_and_revocable_at_once_in_every_process() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let made = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
+    let (token, id) = (made.text("token"), made.json()["api_key"]["id"].as_str().unwrap().to_owned());
+    assert!(token.starts_with("cyn_key_"));
+
+    let listed = admin.get("/v1/api-keys").await.expect(200);
+    assert!(!String::from_utf8_lossy(&listed.body).contains(&token));
+    let stored = app.db.texts("SELECT row_to_json(k)::text FROM api_keys k").await.join("");
+    assert!(!stored.contains(&token[8..]));
+
+    let elsewhere = app.replica().with_token(&token);
+    elsewhere.get("/v1/me").await.expect(200);
+    admin.delete(&format!("/v1/api-keys/{id}")).await.expect(200);
+    elsewhere.get("/v1/me").await.expect(401);
+    app.anonymous().with_token(&token).get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn an_api_key_expires() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let body = json!({ "name": "ci", "expires_in_days": 1 });
+    let token = admin.post("/v1/api-keys", body).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&token);
+    program.get("/v1/me").await.expect(200);
+    app.clock.advance(Duration::days(1));
+    program.get("/v1/me").await.expect(401);
+    let forever = json!({ "name": "ci", "expires_in_days": 0 });
+    app.user("eve", Some(Role::Viewer)).await;
+    admin.post("/v1/api-keys", forever).await.expect(401);
+}
+
+#[tokio::test]
+async fn nobody_but_its_owner_and_an_admin_can_revoke_a_key() {
+    let app = TestApp::new().await;
+    let (owner, other) = (app.user("bob", None).await, app.user("eve", Some(Role::Operator)).await);
+    let made = owner.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
+    let path = format!("/v1/api-keys/{}", made["api_key"]["id"].as_str().unwrap());
+    other.delete(&path).await.expect(404);
+    let program = app.anonymous().with_token(made["token"].as_str().unwrap());
+    program.get("/v1/me").await.expect(200);
+    app.admin().await.delete(&path).await.expect(200);
+    program.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn switching_a_user_off_ends_sessions_and_keys_at_once() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", Some(Role::Viewer)).await);
+    let key = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&key);
+    let path = format!("/v1/users/{}", bob.user.unwrap());
+    let off = admin.patch(&path, json!({ "active": false })).await.expect(200);
+    assert_eq!(off.json()["active"], false);
+    bob.get("/v1/me").await.expect(401);
+    program.get("/v1/me").await.expect(401);
+    // Switched on again, the key works and the old session does not come back.
+    admin.patch(&path, json!({ "active": true })).await.expect(200);
+    program.get("/v1/me").await.expect(200);
+    bob.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn the_last_admin_can_neither_be_switched_off_nor_lose_the_role() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let path = format!("/v1/users/{}", admin.user.unwrap());
+    for change in [json!({ "active": false }), json!({ "role": "viewer" }), json!({ "role": "none" })] {
+        let problem = admin.patch(&path, change).await.expect(409);
+        assert_eq!(problem.text("code"), "conflict");
+    }
+    app.user("second", Some(Role::Admin)).await;
+    admin.patch(&path, json!({ "role": "none" })).await.expect(200);
+    admin.get("/v1/users").await.expect(403);
+}
+
+#[tokio::test]
+async fn a_role_given_to_a_group_reaches_its_members_and_leaves_with_them() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    bob.get("/v1/users").await.expect(403);
+    let group = admin.post("/v1/groups", json!({ "name": "auditors" })).await.expect(201).text("id");
+    let path = format!("/v1/groups/{group}");
+    let change = json!({ "role": "viewer", "add": [bob.user] });
+    let changed = admin.patch(&path, change).await.expect(200).json();
+    assert_eq!(changed["members"], json!([bob.user]));
+    bob.get("/v1/users").await.expect(200);
+    admin.patch(&path, json!({ "remove": [bob.user] })).await.expect(200);
+    bob.get("/v1/users").await.expect(403);
+}
+
+#[tokio::test]
+async fn lists_are_read_page_by_page_without_gap_or_repeat() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    for number in 0..7 {
+        app.user(&format!("user-{number}"), None).await;
+    }
+    let mut seen = Vec::new();
+    let mut path = "/v1/users?limit=3".to_owned();
+    loop {
+        let page = admin.get(&path).await.expect(200).json();
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= 3);
+        seen.extend(items.iter().map(|user| user["handle"].as_str().unwrap().to_owned()));
+        match page["next_cursor"].as_str() {
+            Some(cursor) => path = format!("/v1/users?limit=3&cursor={cursor}"),
+            None => break,
+        }
+    }
+    seen.sort();
+    let expected = ["admin", "user-0", "user-1", "user-2", "user-3", "user-4", "user-5", "user-6"];
+    assert_eq!(seen, expected);
+    admin.get("/v1/users?cursor=nonsense").await.expect(400);
+    admin.get("/v1/users?limit=0").await.expect(400);
+    admin.get("/v1/users?limit=201").await.expect(400);
+}

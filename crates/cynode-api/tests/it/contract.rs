@@ -1,0 +1,160 @@
+//! What holds for every answer, whatever the endpoint.
+
+use axum::http::Method;
+use cynode_testkit::{TestApp, TestDb};
+use insta::assert_json_snapshot;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_refusal_is_problem_json_with_what_to_do_next() {
+    let app = TestApp::new().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let reply = app.anonymous().with_header("traceparent", trace).get("/v1/me").await.expect(401);
+    assert_eq!(reply.headers["content-type"], "application/problem+json");
+    assert_eq!(reply.headers["www-authenticate"], "Bearer");
+    assert_json_snapshot!(reply.json(), @r#"
+    {
+      "code": "unauthenticated",
+      "detail": "credentials are missing, expired, revoked or wrong",
+      "fix": "log in, or send a valid API key as `Authorization: Bearer …`",
+      "status": 401,
+      "title": "Unauthorized",
+      "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+      "type": "urn:cynode:problem:unauthenticated"
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn failures_of_the_framework_are_problem_json_too() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let big = "x".repeat(70_000);
+    for (method, path, body, status, code) in [
+        (Method::GET, "/nothing/here", None, 404, "no_such_path"),
+        (Method::DELETE, "/v1/me", None, 405, "no_such_method"),
+        (Method::GET, "/v1/users/nobody", None, 400, "malformed"),
+        (Method::POST, "/v1/projects", Some("{".to_owned()), 400, "malformed"),
+        (Method::POST, "/v1/projects", Some("[1]".to_owned()), 400, "malformed"),
+        (Method::POST, "/v1/projects", None, 400, "malformed"),
+        (Method::POST, "/v1/projects", Some(format!("{{\"slug\":\"{big}\"}}")), 413, "too_large"),
+    ] {
+        let response = admin.raw(method.clone(), path, body).await;
+        assert_eq!(response.status(), status, "{method} {path}");
+        assert_eq!(response.headers()["content-type"], "application/problem+json", "{method} {path}");
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem["code"], code, "{method} {path}");
+        assert_eq!(problem["status"], status, "{method} {path}");
+    }
+    let text = admin.with_header("content-type", "text/plain");
+    text.post("/v1/projects", json!({ "slug": "x", "title": "x" })).await.expect(415);
+}
+
+#[tokio::test]
+async fn two_authorization_headers_are_none() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let doubled = format!("Bearer {}", admin.token().unwrap());
+    let mut request = axum::http::Request::get("/v1/me").body(axum::body::Body::empty()).unwrap();
+    for _ in 0..2 {
+        request.headers_mut().append("authorization", doubled.parse().unwrap());
+    }
+    assert_eq!(admin.oneshot(request).await.status(), 401);
+}
+
+#[tokio::test]
+async fn an_id_of_the_wrong_kind_is_refused_with_the_form_that_is_expected() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let problem = admin.get("/v1/tasks/prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708").await.expect(400);
+    let detail = problem.text("detail");
+    assert!(detail.contains("expected an id of the form `tsk_<32 hex digits>`"), "{detail}");
+}
+
+#[tokio::test]
+async fn the_trace_of_a_request_is_in_the_answer_and_in_the_event() {
+    let app = TestApp::new().await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let header = format!("00-{trace}-00f067aa0ba902b7-01");
+    let admin = app.admin().await.with_header("traceparent", &header);
+    let made = admin.post("/v1/projects", json!({ "slug": "web", "title": "Web" })).await.expect(201);
+    assert_eq!(made.headers["x-trace-id"], trace);
+    assert_eq!(app.db.texts("SELECT trace_id FROM events").await, [trace]);
+    // Without one, the request gets a trace of its own.
+    let other = app.user("other", None).await.get("/v1/me").await;
+    assert_ne!(other.headers["x-trace-id"], trace);
+}
+
+#[tokio::test]
+async fn a_ready_installation_says_so_and_names_what_is_left_to_do() {
+    let app = TestApp::new().await;
+    let ready = app.anonymous().get("/readyz").await.expect(200).json();
+    assert_json_snapshot!(ready, @r#"
+    {
+      "checks": [
+        {
+          "detail": "PostgreSQL answers",
+          "name": "database",
+          "status": "ok"
+        },
+        {
+          "detail": "every migration is applied",
+          "name": "schema",
+          "status": "ok"
+        },
+        {
+          "detail": "events of this and next month have a place",
+          "name": "partitions",
+          "status": "ok"
+        },
+        {
+          "detail": "nobody can log in yet",
+          "fix": "run `cynode admin bootstrap` and open the link",
+          "name": "admin",
+          "status": "warning"
+        }
+      ],
+      "ready": true
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn an_installation_without_tables_is_not_ready_and_says_how_to_mend_it() {
+    let app = TestApp::over(TestDb::empty().await);
+    let reply = app.anonymous().get("/readyz").await.expect(503).json();
+    assert_eq!(reply["ready"], false);
+    assert_eq!(reply["checks"][1]["status"], "failed");
+    assert_eq!(reply["checks"][1]["fix"], "run `cynode migrate`");
+    app.anonymous().get("/healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_database_that_went_away_is_said_and_nothing_is_done() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    app.db.pool().close().await;
+    let reply = app.anonymous().get("/readyz").await.expect(503).json();
+    assert_eq!(reply["checks"][0]["name"], "database");
+    assert_eq!(reply["checks"][0]["status"], "failed");
+    let problem = admin.get("/v1/me").await.expect(503);
+    assert_eq!(problem.text("code"), "unavailable");
+}
+
+#[tokio::test]
+async fn the_home_page_talks_to_this_server_only() {
+    let app = TestApp::new().await;
+    let page = app.anonymous().get("/").await.expect(200);
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'") && policy.contains("connect-src 'self'"));
+    let text = String::from_utf8(page.body.to_vec()).unwrap();
+    assert!(!text.contains("http://") && !text.contains("https://"));
+}
+
+#[test]
+fn the_committed_openapi_document_is_the_one_the_code_makes() {
+    let made = serde_json::to_string_pretty(&cynode_api::openapi()).unwrap();
+    let committed = include_str!("../../../../docs/openapi.json");
+    assert!(made.trim() == committed.trim(), "docs/openapi.json is out of date: run `just gen`");
+}

@@ -1,0 +1,185 @@
+//! The stream of events.
+
+use std::time::Duration;
+
+use axum::{body::BodyDataStream, http::Method};
+use cynode_core::roles::Role;
+use cynode_testkit::{Client, TestApp};
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+/// A client's side of a stream.
+struct Stream {
+    body: BodyDataStream,
+    text: String,
+}
+
+/// One event as a client sees it.
+#[derive(Debug)]
+struct Frame {
+    id: String,
+    kind: String,
+    data: Value,
+}
+
+impl Stream {
+    async fn open(client: &Client, path: &str) -> Self {
+        let response = client.raw(Method::GET, path, None).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { body: response.into_body().into_data_stream(), text: String::new() }
+    }
+
+    /// The next event; `None` when the server ended the stream.
+    async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some((frame, rest)) = self.text.split_once("\n\n") {
+                let (frame, rest) = (frame.to_owned(), rest.to_owned());
+                self.text = rest;
+                if frame.starts_with(':') {
+                    continue;
+                }
+                let field = |name: &str| {
+                    let line = frame.lines().find_map(|line| line.strip_prefix(name));
+                    line.unwrap_or_default().trim().to_owned()
+                };
+                let data = serde_json::from_str(&field("data:")).unwrap();
+                return Some(Frame { id: field("id:"), kind: field("event:"), data });
+            }
+            let chunk = tokio::time::timeout(Duration::from_secs(10), self.body.next());
+            let chunk = chunk.await.expect("an event within ten seconds")?.unwrap();
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+}
+
+async fn make_project(client: &Client, slug: &str) {
+    client.post("/v1/projects", json!({ "slug": slug, "title": slug })).await.expect(201);
+}
+
+#[tokio::test]
+async fn what_happens_arrives_with_who_where_and_why() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut stream = Stream::open(&admin, "/v1/events").await;
+    make_project(&admin, "web").await;
+    let event = stream.next().await.unwrap();
+    assert_eq!(event.kind, "project.created");
+    assert_eq!(event.data["id"], event.id.as_str());
+    assert_eq!(event.data["actor_id"], json!(admin.user));
+    assert_eq!(event.data["data"], json!({ "slug": "web" }));
+    assert_eq!(event.data["occurred_at"], "2026-11-01T12:00:00Z");
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_misses_nothing_and_sees_nothing_twice() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut stream = Stream::open(&admin, "/v1/events").await;
+    make_project(&admin, "a").await;
+    make_project(&admin, "b").await;
+    let first = stream.next().await.unwrap();
+    drop(stream);
+    make_project(&admin, "c").await;
+
+    let back = admin.with_header("last-event-id", &first.id);
+    let mut stream = Stream::open(&back, "/v1/events").await;
+    let slugs = [stream.next().await.unwrap(), stream.next().await.unwrap()];
+    assert_eq!(slugs.map(|event| event.data["data"]["slug"].clone()), ["b", "c"]);
+
+    let everything = Stream::open(&admin, "/v1/events?after=0.0").await.next().await.unwrap();
+    assert_eq!(everything.id, first.id);
+    let wrong = admin.with_header("last-event-id", "yesterday");
+    assert_eq!(wrong.raw(Method::GET, "/v1/events", None).await.status(), 400);
+}
+
+#[tokio::test]
+async fn an_event_of_a_slow_transaction_is_not_skipped() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut stream = Stream::open(&admin, "/v1/events").await;
+
+    // It writes its event first and commits last.
+    let mut slow = app.db.begin().await;
+    let event = cynode_db::events::NewEvent {
+        kind: cynode_core::events::EventKind::SettingSet,
+        actor: None,
+        subject: None,
+        project: None,
+        task: None,
+        data: json!({ "slow": true }),
+    };
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736".parse().unwrap();
+    cynode_db::events::insert(&mut slow, &event, trace, cynode_testkit::NOW).await.unwrap();
+    make_project(&admin, "quick").await;
+    slow.commit().await.unwrap();
+
+    let kinds = [stream.next().await.unwrap().kind, stream.next().await.unwrap().kind];
+    assert_eq!(kinds, ["setting.set", "project.created"]);
+}
+
+#[tokio::test]
+async fn an_event_written_by_another_process_arrives() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut stream = Stream::open(&admin, "/v1/events").await;
+    let elsewhere = app.replica().with_token(&admin.token().unwrap());
+    make_project(&elsewhere, "web").await;
+    assert_eq!(stream.next().await.unwrap().kind, "project.created");
+}
+
+#[tokio::test]
+async fn a_member_sees_what_happens_in_its_projects_and_to_its_account_only() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let web = app.project(&admin, "web").await;
+    let api = app.project(&admin, "api").await;
+    app.member(web, &bob, Role::Viewer).await;
+    let mut stream = Stream::open(&bob, "/v1/events").await;
+    for (project, name) in [(api, "hidden"), (web, "seen")] {
+        let body = json!({ "project_id": project, "name": name, "description": "x" });
+        admin.post("/v1/tasks", body).await.expect(201);
+    }
+    admin.put("/v1/settings/a.b", json!({ "value": 1, "expected_version": 0 })).await.expect(200);
+    bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
+    let seen = [stream.next().await.unwrap(), stream.next().await.unwrap()];
+    assert_eq!(seen[0].data["data"], json!({ "name": "seen" }));
+    assert_eq!(seen[1].kind, "api_key.created");
+}
+
+#[tokio::test]
+async fn a_stream_can_be_narrowed_to_a_project_or_a_task() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
+    let mut of_web = Stream::open(&admin, &format!("/v1/events?project_id={web}")).await;
+    let mut ids = Vec::new();
+    for project in [api, web] {
+        let body = json!({ "project_id": project, "description": "x" });
+        ids.push(admin.post("/v1/tasks", body).await.expect(201).text("id"));
+    }
+    assert_eq!(of_web.next().await.unwrap().data["task_id"], json!(ids[1]));
+    let path = format!("/v1/events?after=0.0&task_id={}", ids[0]);
+    assert_eq!(Stream::open(&admin, &path).await.next().await.unwrap().data["task_id"], json!(ids[0]));
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_key_is_revoked() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let made = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
+    let program = app.anonymous().with_token(made["token"].as_str().unwrap());
+    let mut stream = Stream::open(&program, "/v1/events").await;
+    let id = made["api_key"]["id"].as_str().unwrap();
+    admin.delete(&format!("/v1/api-keys/{id}")).await.expect(200);
+    assert!(stream.next().await.is_none(), "nothing may be seen with a revoked key");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_server_stops() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut stream = Stream::open(&admin, "/v1/events").await;
+    app.stop.cancel();
+    assert!(stream.next().await.is_none());
+}

@@ -1,0 +1,237 @@
+//! Who may do what: every endpoint of the OpenAPI document is called by nobody and by somebody too weak.
+
+use std::collections::BTreeSet;
+
+use cynode_api::document::{NOT_KEPT, PUBLIC, operations};
+use cynode_core::roles::Role;
+use cynode_testkit::{Client, TestApp};
+use serde_json::{Value, json};
+
+/// Who is just too weak for an endpoint, and what that caller is told.
+enum Weak {
+    /// A user without any role is refused.
+    WithoutRole(u16),
+    /// A viewer of the installation is refused.
+    Viewer,
+    /// An operator of the installation is refused.
+    Operator,
+    /// Every user may, for themselves; `a_list_of_ones_own_holds_nothing_of_others` and the tests of
+    /// accounts say that it ends there.
+    OwnOnly,
+}
+
+struct Case {
+    method: &'static str,
+    /// The path in the document.
+    path: &'static str,
+    /// The path to call; `{user}`, `{group}` and `{task}` are filled in.
+    call: &'static str,
+    body: Value,
+    weak: Weak,
+}
+
+fn cases() -> Vec<Case> {
+    use Weak::{Operator, OwnOnly, Viewer, WithoutRole};
+    let case = |method, path, call, body, weak| Case { method, path, call, body, weak };
+    let value = json!({ "value": "x", "expected_version": 0 });
+    let key = "/v1/preferences/{key}";
+    vec![
+        case("get", "/metrics", "/metrics", json!(null), WithoutRole(403)),
+        case("delete", "/v1/sessions/current", "/v1/sessions/current", json!(null),
+            OwnOnly),
+        case("get", "/v1/me", "/v1/me", json!(null),
+            OwnOnly),
+        case("post", "/v1/api-keys", "/v1/api-keys", json!({ "name": "ci" }),
+            OwnOnly),
+        case("get", "/v1/api-keys", "/v1/api-keys", json!(null),
+            OwnOnly),
+        case("delete", "/v1/api-keys/{api_key}", "/v1/api-keys/{api_key}", json!(null), WithoutRole(404)),
+        case("post", "/v1/users", "/v1/users",
+            json!({ "handle": "x", "display_name": "x", "password": "long enough!" }), Operator),
+        case("get", "/v1/users", "/v1/users", json!(null), WithoutRole(403)),
+        case("get", "/v1/users/{user}", "/v1/users/{user}", json!(null), WithoutRole(403)),
+        case("patch", "/v1/users/{user}", "/v1/users/{user}", json!({ "active": false }), Operator),
+        case("post", "/v1/groups", "/v1/groups", json!({ "name": "x" }), Operator),
+        case("get", "/v1/groups", "/v1/groups", json!(null), WithoutRole(403)),
+        case("patch", "/v1/groups/{group}", "/v1/groups/{group}", json!({ "role": "admin" }), Operator),
+        case("post", "/v1/projects", "/v1/projects", json!({ "slug": "x", "title": "x" }), Viewer),
+        case("get", "/v1/projects", "/v1/projects", json!(null),
+            OwnOnly),
+        case("get", "/v1/projects/{project}", "/v1/projects/web", json!(null), WithoutRole(404)),
+        case("patch", "/v1/projects/{project}", "/v1/projects/web", json!({ "title": "x" }), Operator),
+        case("get", "/v1/projects/{project}/members", "/v1/projects/web/members", json!(null), WithoutRole(404)),
+        case("put", "/v1/projects/{project}/members/{user}", "/v1/projects/web/members/{user}",
+            json!({ "role": "admin" }), Operator),
+        case("delete", "/v1/projects/{project}/members/{user}", "/v1/projects/web/members/{user}",
+            json!(null), Operator),
+        case("put", "/v1/projects/{project}/groups/{group}", "/v1/projects/web/groups/{group}",
+            json!({ "role": "admin" }), Operator),
+        case("get", "/v1/settings", "/v1/settings", json!(null), WithoutRole(403)),
+        case("get", "/v1/settings/{key}", "/v1/settings/a.b", json!(null), WithoutRole(403)),
+        case("put", "/v1/settings/{key}", "/v1/settings/a.b", value.clone(), Operator),
+        case("delete", "/v1/settings/{key}", "/v1/settings/a.b?expected_version=1", json!(null), Operator),
+        case("get", "/v1/settings/{key}/history", "/v1/settings/a.b/history", json!(null), WithoutRole(403)),
+        case("get", "/v1/preferences", "/v1/preferences?scope_type=system", json!(null), WithoutRole(403)),
+        case("get", key, "/v1/preferences/a.b?scope_type=system", json!(null), WithoutRole(403)),
+        case("put", key, "/v1/preferences/a.b?scope_type=system", value, Operator),
+        case("delete", key, "/v1/preferences/a.b?scope_type=system&expected_version=1", json!(null), Operator),
+        case("get", "/v1/preferences/{key}/history", "/v1/preferences/a.b/history?scope_type=system",
+            json!(null), WithoutRole(403)),
+        case("get", "/v1/effective-preferences", "/v1/effective-preferences?task_id={task}", json!(null),
+            WithoutRole(404)),
+        case("post", "/v1/tasks", "/v1/tasks", json!({ "project_id": "{project}", "description": "x" }), Viewer),
+        case("get", "/v1/tasks", "/v1/tasks?project=web", json!(null), WithoutRole(404)),
+        case("get", "/v1/tasks/{task}", "/v1/tasks/{task}", json!(null), WithoutRole(404)),
+        case("post", "/v1/tasks/{task}/cancel", "/v1/tasks/{task}/cancel", json!(null), Viewer),
+        case("get", "/v1/events", "/v1/events?task_id={task}", json!(null), WithoutRole(404)),
+    ]
+}
+
+struct World {
+    app: TestApp,
+    admin: Client,
+    fill: Vec<(&'static str, String)>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let app = TestApp::new().await;
+        let admin = app.admin().await;
+        let project = app.project(&admin, "web").await;
+        let task = json!({ "project_id": project, "description": "x" });
+        let task = admin.post("/v1/tasks", task).await.expect(201).text("id");
+        let group = admin.post("/v1/groups", json!({ "name": "devs" })).await.expect(201).text("id");
+        let key = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
+        let fill = vec![
+            ("{project}", project.to_string()),
+            ("{task}", task),
+            ("{group}", group),
+            ("{user}", admin.user.unwrap().to_string()),
+            ("{api_key}", key["api_key"]["id"].as_str().unwrap().to_owned()),
+        ];
+        Self { app, admin, fill }
+    }
+
+    async fn call(&self, client: &Client, case: &Case) -> u16 {
+        let fill = |text: &str| {
+            self.fill.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+        };
+        let body = (!case.body.is_null()).then(|| fill(&case.body.to_string()));
+        let method = case.method.to_uppercase().parse().unwrap();
+        client.raw(method, &fill(case.call), body).await.status().as_u16()
+    }
+
+    /// What the whole database looks like, to see that a refused call changed nothing.
+    async fn fingerprint(&self) -> i64 {
+        self.app
+            .db
+            .number(
+                "SELECT hashtextextended(concat(
+                    (SELECT json_agg(t ORDER BY task_id) FROM tasks t),
+                    (SELECT json_agg(p ORDER BY project_id) FROM projects p),
+                    (SELECT json_agg(u ORDER BY user_id) FROM users u),
+                    (SELECT json_agg(k ORDER BY api_key_id) FROM api_keys k),
+                    (SELECT json_agg(b ORDER BY bound_at, role) FROM role_bindings b),
+                    (SELECT json_agg(m ORDER BY user_id) FROM project_members m),
+                    (SELECT json_agg(s ORDER BY key) FROM system_settings s),
+                    (SELECT json_agg(f ORDER BY key) FROM preferences f),
+                    (SELECT count(*) FROM events)), 0)",
+            )
+            .await
+    }
+}
+
+#[tokio::test]
+async fn every_endpoint_has_an_anonymous_and_a_too_weak_caller() {
+    let mut document = cynode_api::openapi();
+    let mut documented = BTreeSet::new();
+    for (path, item) in &mut document.paths.paths {
+        for (method, _) in operations(item) {
+            if !PUBLIC.contains(&(method, path.as_str())) {
+                documented.insert((method.to_owned(), path.clone()));
+            }
+        }
+    }
+    let tested: BTreeSet<_> =
+        cases().iter().map(|case| (case.method.to_owned(), case.path.to_owned())).collect();
+    assert_eq!(tested, documented, "add the endpoint to `cases`, with a caller who is too weak");
+}
+
+#[tokio::test]
+async fn an_anonymous_caller_gets_nowhere_and_changes_nothing() {
+    let world = World::new().await;
+    let before = world.fingerprint().await;
+    let strangers = [
+        world.app.anonymous(),
+        world.app.anonymous().with_token("hunter2"),
+        world.app.anonymous().with_token(""),
+        // Well-formed, and of nobody.
+        world.app.anonymous().with_token(&{
+            let environment = cynode_app::Environment::system();
+            cynode_app::tokens::issue(cynode_app::tokens::TokenKind::Session, &environment).0.0
+        }),
+    ];
+    for case in cases() {
+        for stranger in &strangers {
+            assert_eq!(world.call(stranger, &case).await, 401, "{} {}", case.method, case.call);
+        }
+    }
+    assert_eq!(world.fingerprint().await, before);
+}
+
+#[tokio::test]
+async fn a_caller_who_is_too_weak_is_refused_and_changes_nothing() {
+    let world = World::new().await;
+    let without = world.app.user("without", None).await;
+    let viewer = world.app.user("viewer", Some(Role::Viewer)).await;
+    let operator = world.app.user("operator", Some(Role::Operator)).await;
+    let before = world.fingerprint().await;
+    for case in cases() {
+        let (caller, expected) = match case.weak {
+            Weak::WithoutRole(status) => (&without, status),
+            Weak::Viewer => (&viewer, 403),
+            Weak::Operator => (&operator, 403),
+            Weak::OwnOnly => continue,
+        };
+        assert_eq!(world.call(caller, &case).await, expected, "{} {}", case.method, case.call);
+    }
+    assert_eq!(world.fingerprint().await, before);
+}
+
+#[tokio::test]
+async fn an_admin_is_refused_nothing() {
+    let world = World::new().await;
+    for case in cases() {
+        let ends_itself = case.path == "/v1/sessions/current" || case.path == "/v1/events";
+        if !ends_itself {
+            let status = world.call(&world.admin, &case).await;
+            assert!(![401, 403].contains(&status), "{status} for {} {}", case.method, case.call);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_ones_own_holds_nothing_of_others() {
+    let world = World::new().await;
+    let without = world.app.user("without", None).await;
+    for path in ["/v1/api-keys", "/v1/projects", "/v1/tasks"] {
+        let own = without.get(path).await.expect(200).json();
+        assert_eq!(own, json!({ "items": [] }), "{path}");
+        let all = world.admin.get(path).await.expect(200).json();
+        assert_eq!(all["items"].as_array().unwrap().len(), 1, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_mutation_takes_an_idempotency_key() {
+    let mut document = cynode_api::openapi();
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in operations(item) {
+            let described = serde_json::to_value(&operation).unwrap();
+            let parameters = described["parameters"].as_array().cloned().unwrap_or_default();
+            let takes = parameters.iter().any(|parameter| parameter["name"] == "Idempotency-Key");
+            let should = method != "get" && !NOT_KEPT.contains(&(method, path.as_str()));
+            assert_eq!(takes, should, "{method} {path}");
+        }
+    }
+}

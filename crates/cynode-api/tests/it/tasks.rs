@@ -1,0 +1,180 @@
+use cynode_core::roles::Role;
+use cynode_testkit::TestApp;
+use insta::assert_json_snapshot;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_task_is_stored_as_it_was_asked_for() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let body = json!({
+        "project_id": project,
+        "name": "fix-login",
+        "description": "The login is broken.\nMend it.",
+        "acceptance_criteria": [{ "text": "the tests pass" }],
+        "budget": { "max_cost_micros": 2_500_000, "max_tokens": 100_000 },
+    });
+    let made = admin.post("/v1/tasks", body).await.expect(201);
+    let task = made.json();
+    assert_json_snapshot!(task, { ".id" => "[id]", ".project_id" => "[id]", ".created_by" => "[id]" }, @r#"
+    {
+      "acceptance_criteria": [
+        {
+          "text": "the tests pass"
+        }
+      ],
+      "budget": {
+        "max_cost_micros": 2500000,
+        "max_tokens": 100000
+      },
+      "created_at": "2026-11-01T12:00:00Z",
+      "created_by": "[id]",
+      "depends_on": [],
+      "description": "The login is broken.\nMend it.",
+      "id": "[id]",
+      "name": "fix-login",
+      "project_id": "[id]",
+      "state": "queued",
+      "updated_at": "2026-11-01T12:00:00Z"
+    }
+    "#);
+    let id = made.text("id");
+    assert_eq!(admin.get(&format!("/v1/tasks/{id}")).await.expect(200).json(), task);
+    assert_eq!(admin.get("/v1/tasks/fix-login?project=web").await.expect(200).json(), task);
+    admin.get("/v1/tasks/fix-login").await.expect(422);
+}
+
+#[tokio::test]
+async fn a_task_without_a_name_gets_the_next_free_one() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let body = json!({ "project_id": project, "description": "Deploy docs!" });
+        names.push(admin.post("/v1/tasks", body).await.expect(201).text("name"));
+    }
+    assert_eq!(names, ["deploy-docs", "deploy-docs-2", "deploy-docs-3"]);
+    let taken = json!({ "project_id": project, "description": "x", "name": "deploy-docs" });
+    assert_eq!(admin.post("/v1/tasks", taken).await.expect(409).text("code"), "taken");
+}
+
+#[tokio::test]
+async fn tasks_asked_for_at_the_same_moment_get_different_names() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let body = || json!({ "project_id": project, "description": "Deploy docs" });
+    let (a, b, c, d) = tokio::join!(
+        admin.post("/v1/tasks", body()),
+        admin.post("/v1/tasks", body()),
+        admin.post("/v1/tasks", body()),
+        admin.post("/v1/tasks", body()),
+    );
+    let mut names: Vec<_> = [a, b, c, d].map(|reply| reply.expect(201).text("name")).into();
+    names.sort();
+    assert_eq!(names, ["deploy-docs", "deploy-docs-2", "deploy-docs-3", "deploy-docs-4"]);
+}
+
+#[tokio::test]
+async fn tasks_are_listed_newest_first_and_filtered() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
+    for (number, project) in [web, api, web].into_iter().enumerate() {
+        app.clock.advance(time::Duration::SECOND);
+        let body = json!({ "project_id": project, "name": format!("t-{number}"), "description": "x" });
+        admin.post("/v1/tasks", body).await.expect(201);
+    }
+    admin.post("/v1/tasks/t-0/cancel?project=web", json!(null)).await.expect(200);
+    let names = async |query: &str| -> Vec<String> {
+        let page = admin.get(&format!("/v1/tasks?{query}")).await.expect(200).json();
+        let items = page["items"].as_array().unwrap();
+        items.iter().map(|task| task["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("").await, ["t-2", "t-1", "t-0"]);
+    assert_eq!(names("project=web").await, ["t-2", "t-0"]);
+    assert_eq!(names("project=web&state=queued").await, ["t-2"]);
+    assert_eq!(names("state=cancelled").await, ["t-0"]);
+    assert_eq!(names("limit=1").await, ["t-2"]);
+    admin.get("/v1/tasks?state=asleep").await.expect(400);
+}
+
+#[tokio::test]
+async fn a_task_is_cancelled_once() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let body = json!({ "project_id": project, "name": "t", "description": "x" });
+    admin.post("/v1/tasks", body).await.expect(201);
+    let cancelled = admin.post("/v1/tasks/t/cancel?project=web", json!(null)).await.expect(200);
+    assert_eq!(cancelled.text("state"), "cancelled");
+    assert_eq!(cancelled.text("ended_at"), "2026-11-01T12:00:00Z");
+    let again = admin.post("/v1/tasks/t/cancel?project=web", json!(null)).await.expect(409);
+    assert_eq!(again.text("detail"), "a task that is cancelled cannot be cancelled");
+}
+
+#[tokio::test]
+async fn a_task_depends_only_on_tasks_of_its_project() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
+    let make = async |project, depends_on: Vec<String>| {
+        let body = json!({ "project_id": project, "description": "x", "depends_on": depends_on });
+        admin.post("/v1/tasks", body).await
+    };
+    let first = make(web, vec![]).await.expect(201).text("id");
+    let second = make(web, vec![first.clone(), first.clone()]).await.expect(201).json();
+    assert_eq!(second["depends_on"], json!([first]));
+    make(api, vec![first]).await.expect(422);
+    make(web, vec!["tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".into()]).await.expect(422);
+    assert_eq!(app.db.number("SELECT count(*) FROM tasks").await, 2);
+}
+
+#[tokio::test]
+async fn nothing_of_one_project_is_seen_listed_or_counted_in_another() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (bob, eve) = (app.user("bob", None).await, app.user("eve", None).await);
+    let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
+    app.member(web, &bob, Role::Admin).await;
+    app.member(api, &eve, Role::Admin).await;
+    let body = json!({ "project_id": web, "name": "secret-plan", "description": "x" });
+    let id = bob.post("/v1/tasks", body).await.expect(201).text("id");
+    eve.get(&format!("/v1/tasks/{id}")).await.expect(404);
+    eve.get("/v1/tasks/secret-plan?project=web").await.expect(404);
+    eve.post(&format!("/v1/tasks/{id}/cancel"), json!(null)).await.expect(404);
+    eve.get("/v1/tasks?project=web").await.expect(404);
+    assert_eq!(eve.get("/v1/tasks").await.expect(200).json(), json!({ "items": [] }));
+    let scope = format!("/v1/preferences?scope_type=task&scope_id={id}");
+    eve.get(&scope).await.expect(404);
+    eve.get(&format!("/v1/events?task_id={id}")).await.expect(404);
+}
+
+#[tokio::test]
+async fn input_that_hides_overflows_or_escapes_is_refused_with_a_reason() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let refused = |field: &str, value: serde_json::Value| {
+        let mut body = json!({ "project_id": project, "description": "x" });
+        body[field] = value;
+        body
+    };
+    for body in [
+        refused("description", json!("a\u{202e}b")),
+        refused("description", json!("a\u{0}b")),
+        refused("description", json!("x".repeat(20_001))),
+        refused("description", json!("")),
+        refused("name", json!("../../etc/passwd")),
+        refused("budget", json!({ "max_tokens": -1 })),
+        refused("budget", json!({ "max_tokens": 9_223_372_036_854_775_808_u64 })),
+        refused("project_id", json!("usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")),
+        refused("priority", json!(1)),
+    ] {
+        let problem = admin.post("/v1/tasks", body).await.expect(400);
+        assert_eq!(problem.text("code"), "malformed");
+        assert!(problem.text("detail").starts_with("the body is wrong: "), "{}", problem.text("detail"));
+    }
+}

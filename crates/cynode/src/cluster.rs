@@ -1,0 +1,287 @@
+//! A PostgreSQL cluster of our own, under the data directory.
+//!
+//! It listens on a socket in a directory that only its user may enter, asks for a random password, and
+//! is never reachable over the network. Killed at any moment, it recovers by itself at the next start.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use cynode_app::Environment;
+use cynode_db::Options;
+use data_encoding::HEXLOWER;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::process::{Child, Command};
+
+/// How long PostgreSQL may take to start; after a crash it replays its journal first.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The oldest version whose features the schema uses (`NULLS NOT DISTINCT`).
+pub(crate) const OLDEST: u32 = 15;
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    paths: Paths,
+    password: SecretString,
+    /// `None` when it was running already: an earlier `up` was killed and left it.
+    child: Option<Child>,
+}
+
+struct Paths {
+    dir: PathBuf,
+    data: PathBuf,
+    socket: PathBuf,
+    password: PathBuf,
+    log: PathBuf,
+}
+
+/// Where PostgreSQL's programs are.
+pub(crate) fn find_programs() -> Option<PathBuf> {
+    let has = |dir: &PathBuf| dir.join("initdb").exists() && dir.join("postgres").exists();
+    let path = crate::config::search_path();
+    // Debian keeps them off the PATH, one directory for each version; the newest is taken.
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    versions.sort_by(|left, right| right.0.cmp(&left.0));
+    path.into_iter().chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
+}
+
+impl Cluster {
+    /// Makes the cluster if there is none, and starts it if it does not run.
+    pub(crate) async fn start(dir: &Path) -> anyhow::Result<Self> {
+        let programs = find_programs().context(
+            "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
+             or set DATABASE_URL to a database elsewhere",
+        )?;
+        let paths = Paths {
+            dir: dir.join("postgres"),
+            data: dir.join("postgres/data"),
+            socket: dir.join("postgres/run"),
+            password: dir.join("postgres/password"),
+            log: dir.join("postgres/server.log"),
+        };
+        // The kernel's limit on the path of a socket.
+        let socket = paths.socket.join(".s.PGSQL.5432");
+        ensure!(
+            socket.as_os_str().len() <= 107,
+            "the path {} is too long for a socket: choose a shorter --data-dir",
+            socket.display()
+        );
+        prepare(&paths)?;
+        let password = password(&paths)?;
+        if !paths.data.exists() {
+            initialise(&programs, &paths).await?;
+        }
+        let mut cluster = Self { paths, password, child: None };
+        if !cluster.adopt().await? {
+            cluster.spawn(&programs)?;
+            cluster.wait_until_ready().await?;
+        }
+        tracing::info!(event = "backend.started", backend = "postgresql", "the database runs");
+        Ok(cluster)
+    }
+
+    /// The URL under which it is reached. It holds the password.
+    pub(crate) fn url(&self) -> SecretString {
+        let (password, socket) = (self.password.expose_secret(), self.paths.socket.display());
+        format!("postgres://cynode:{password}@localhost/postgres?host={socket}").into()
+    }
+
+    /// Ends it: running statements are cut off, what was committed is kept.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(pid) = running(&self.paths) {
+            kill_process(pid, Signal::INT).context("PostgreSQL could not be told to stop")?;
+        }
+        match &mut self.child {
+            Some(child) => {
+                child.wait().await?;
+            }
+            None => self.wait_until_gone().await?,
+        }
+        Ok(())
+    }
+
+    /// Takes over a server that an earlier `up` left behind. `false` when none runs.
+    async fn adopt(&self) -> anyhow::Result<bool> {
+        let mut turn = tokio::time::interval(Duration::from_millis(50));
+        for _ in 0..PATIENCE.as_millis() / 50 {
+            if running(&self.paths).is_none() {
+                return Ok(false);
+            }
+            if self.answers().await {
+                return Ok(true);
+            }
+            // It is starting, or on its way out.
+            turn.tick().await;
+        }
+        bail!("a PostgreSQL server runs in {} and does not answer: end it first", self.paths.data.display())
+    }
+
+    fn spawn(&mut self, programs: &Path) -> anyhow::Result<()> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(&self.paths.log)?;
+        let mut command = as_owner(&programs.join("postgres"), Some("INT"));
+        command
+            .arg("-D")
+            .arg(&self.paths.data)
+            .arg("-k")
+            .arg(&self.paths.socket)
+            .args(["-c", "listen_addresses=", "-c", "max_connections=200"])
+            .current_dir(&self.paths.dir)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C goes to the whole process group; PostgreSQL is stopped by us, after the server.
+            .process_group(0);
+        self.child = Some(command.spawn().context("PostgreSQL could not be started")?);
+        Ok(())
+    }
+
+    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let mut turn = tokio::time::interval(Duration::from_millis(20));
+        for _ in 0..PATIENCE.as_millis() / 20 {
+            turn.tick().await;
+            if self.answers().await {
+                return Ok(());
+            }
+            if let Some(child) = &mut self.child
+                && let Some(status) = child.try_wait()?
+            {
+                bail!("PostgreSQL ended with {status}; see {}", self.paths.log.display());
+            }
+        }
+        bail!("PostgreSQL did not become ready; see {}", self.paths.log.display())
+    }
+
+    async fn wait_until_gone(&self) -> anyhow::Result<()> {
+        let mut turn = tokio::time::interval(Duration::from_millis(50));
+        for _ in 0..PATIENCE.as_millis() / 50 {
+            if running(&self.paths).is_none() {
+                return Ok(());
+            }
+            turn.tick().await;
+        }
+        bail!("PostgreSQL did not stop; see {}", self.paths.log.display())
+    }
+
+    async fn answers(&self) -> bool {
+        let options = Options {
+            url: self.url().expose_secret().to_owned(),
+            max_connections: 1,
+            acquire_timeout: Duration::from_secs(2),
+            statement_timeout: Duration::from_secs(2),
+        };
+        let Ok(pool) = cynode_db::connect(&options) else { return false };
+        let answers = match pool.acquire().await {
+            Ok(mut conn) => cynode_db::health::ping(&mut conn).await.is_ok(),
+            Err(_) => false,
+        };
+        pool.close().await;
+        answers
+    }
+}
+
+/// The server that runs in the data directory, if one does.
+fn running(paths: &Paths) -> Option<Pid> {
+    let text = fs::read_to_string(paths.data.join("postmaster.pid")).ok()?;
+    let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?)?;
+    test_kill_process(pid).is_ok().then_some(pid)
+}
+
+/// Makes the directories, for the eyes of PostgreSQL's user only.
+fn prepare(paths: &Paths) -> anyhow::Result<()> {
+    for dir in [&paths.dir, &paths.socket] {
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot make {}", dir.display()));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+        own(dir)?;
+    }
+    Ok(())
+}
+
+/// The password of this installation's database; made once.
+fn password(paths: &Paths) -> anyhow::Result<SecretString> {
+    match fs::read_to_string(&paths.password) {
+        Ok(text) => Ok(text.trim().to_owned().into()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let text = HEXLOWER.encode(&Environment::system().bytes::<32>());
+            // Written beside and renamed: killed in between, there is no half password.
+            let draft = paths.dir.join("password.new");
+            fs::write(&draft, &text)?;
+            fs::set_permissions(&draft, fs::Permissions::from_mode(0o600))?;
+            own(&draft)?;
+            fs::rename(&draft, &paths.password)?;
+            Ok(text.into())
+        }
+        Err(error) => Err(error).context("cannot read the database password"),
+    }
+}
+
+/// Makes the cluster beside its place and renames it: killed in between, the next start begins anew.
+async fn initialise(programs: &Path, paths: &Paths) -> anyhow::Result<()> {
+    let draft = paths.dir.join("data.new");
+    if draft.exists() {
+        fs::remove_dir_all(&draft)?;
+    }
+    let mut command = as_owner(&programs.join("initdb"), None);
+    command
+        .arg("-D")
+        .arg(&draft)
+        .args(["-U", "cynode", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8"])
+        .arg(format!("--pwfile={}", paths.password.display()))
+        .current_dir(&paths.dir);
+    let output = command.output().await.context("initdb could not be started")?;
+    ensure!(
+        output.status.success(),
+        "initdb failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    fs::rename(&draft, &paths.data)?;
+    Ok(())
+}
+
+/// A program under PostgreSQL's user, since PostgreSQL refuses to run as root, and with a signal that it
+/// gets when we die.
+fn as_owner(program: &Path, on_death: Option<&str>) -> Command {
+    let mut command = Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]);
+    }
+    if let Some(signal) = on_death {
+        command.arg(format!("--pdeathsig={signal}"));
+    }
+    command.arg("--").arg(program);
+    command
+}
+
+/// Gives a file to PostgreSQL's user, when we are root.
+fn own(path: &Path) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let accounts = fs::read_to_string("/etc/passwd")?;
+    let account = accounts.lines().find(|line| line.starts_with("postgres:"));
+    let account = account.context("there is no user `postgres`: `apt-get install postgresql` makes it")?;
+    let mut fields = account.split(':').skip(2).map(str::parse);
+    let (Some(Ok(user)), Some(Ok(group))) = (fields.next(), fields.next()) else {
+        bail!("the entry of `postgres` in /etc/passwd cannot be read");
+    };
+    chown(path, Some(user), Some(group)).with_context(|| format!("cannot give away {}", path.display()))
+}

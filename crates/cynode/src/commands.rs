@@ -1,0 +1,33 @@
+//! One file per subcommand.
+
+pub(crate) mod admin;
+pub(crate) mod config;
+pub(crate) mod doctor;
+pub(crate) mod migrate;
+pub(crate) mod serve;
+pub(crate) mod up;
+
+use std::future::Future;
+
+use anyhow::Context;
+use cynode_app::{App, Environment};
+use cynode_db::Options;
+
+use crate::config::Config;
+
+/// Runs a future to its end on a runtime of its own.
+fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("the async runtime could not be started")?.block_on(future)
+}
+
+/// The operations over a database.
+fn app(config: &Config, options: &Options) -> anyhow::Result<App> {
+    let pool = cynode_db::connect(options)?;
+    Ok(App::new(pool, Environment::system(), config.auth.policy))
+}
+
+/// The link with which the first admin is made. The token is behind the `#`, so that no server logs it.
+fn bootstrap_link(config: &Config, token: &str) -> String {
+    format!("http://{}/#bootstrap={token}", config.server.listen)
+}

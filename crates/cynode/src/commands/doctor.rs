@@ -1,0 +1,139 @@
+//! `cynode doctor`: what this machine has, and how to mend what it lacks.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Command, ExitCode},
+};
+
+use clap::Args;
+use cynode_wire::health::{Check, Readiness};
+
+use crate::{cluster, config::Config, output};
+
+/// Looks at this machine.
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The internal port, which later capabilities use.
+const INTERNAL_PORT: u16 = 12082;
+
+/// Space that a small installation needs.
+const DISK: u64 = 2 << 30;
+
+pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> {
+    let mut checks = vec![postgresql(config), user_namespaces(), cgroups(), bubblewrap(), disk()];
+    checks.push(port("port", config.server.listen));
+    checks.push(port("internal port", SocketAddr::new(config.server.listen.ip(), INTERNAL_PORT)));
+    let readiness = Readiness::from(checks);
+    if doctor.json {
+        output::json(&readiness)?;
+    } else {
+        output::checks(&readiness.checks);
+    }
+    Ok(if readiness.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn postgresql(config: &Config) -> Check {
+    const NAME: &str = "postgresql";
+    const INSTALL: &str = "apt-get update && apt-get install -y postgresql";
+    if config.database.url.is_some() {
+        return Check::ok(NAME, "a database elsewhere is configured (`/readyz` tells whether it answers)");
+    }
+    let Some(programs) = cluster::find_programs() else {
+        return Check::failed(NAME, "the server's programs are not installed", INSTALL);
+    };
+    let printed = Command::new(programs.join("postgres")).arg("--version").output();
+    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let version = printed.unwrap_or_default();
+    let major = version.split_whitespace().find_map(|word| word.split('.').next()?.parse::<u32>().ok());
+    match major {
+        Some(major) if major >= cluster::OLDEST => {
+            Check::ok(NAME, format!("{version} in {}", programs.display()))
+        }
+        Some(_) | None => {
+            let detail = format!("{version} is older than {}", cluster::OLDEST);
+            Check::failed(NAME, detail, INSTALL)
+        }
+    }
+}
+
+fn user_namespaces() -> Check {
+    const NAME: &str = "user namespaces";
+    let made = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
+    match made {
+        Ok(output) if output.status.success() => Check::ok(NAME, "can be made, for sandboxes"),
+        Ok(_) => Check::failed(
+            NAME,
+            "cannot be made, so sandboxes cannot be sealed",
+            "sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1",
+        ),
+        Err(_) => Check::failed(NAME, "`unshare` is not installed", "apt-get install -y util-linux"),
+    }
+}
+
+fn cgroups() -> Check {
+    const NAME: &str = "cgroups";
+    let root = Path::new("/sys/fs/cgroup");
+    let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+    let has = |name: &str| controllers.as_ref().is_ok_and(|text| text.split_whitespace().any(|c| c == name));
+    if has("memory") && has("pids") {
+        Check::ok(NAME, "version 2 with memory and pids limits")
+    } else if root.join("memory").is_dir() && root.join("pids").is_dir() {
+        Check::ok(NAME, "version 1 with memory and pids limits")
+    } else {
+        Check::failed(
+            NAME,
+            "no memory and pids limits, so a job could take the whole machine",
+            "mount -t cgroup2 none /sys/fs/cgroup",
+        )
+    }
+}
+
+fn bubblewrap() -> Check {
+    const NAME: &str = "bubblewrap";
+    let printed = Command::new("bwrap").arg("--version").output();
+    match printed {
+        Ok(output) if output.status.success() => {
+            Check::ok(NAME, String::from_utf8_lossy(&output.stdout).trim())
+        }
+        Ok(_) | Err(_) => Check::warning(
+            NAME,
+            "not installed; nodes on this machine will need it",
+            "apt-get install -y bubblewrap",
+        ),
+    }
+}
+
+fn disk() -> Check {
+    const NAME: &str = "disk";
+    match rustix::fs::statvfs("/var/tmp") {
+        Ok(found) => {
+            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            let gigabytes = free / (1 << 30);
+            if free >= DISK {
+                Check::ok(NAME, format!("{gigabytes} GiB free"))
+            } else {
+                let fix = "free some space: at least 2 GiB for the database and its journal";
+                Check::failed(NAME, format!("only {gigabytes} GiB free"), fix)
+            }
+        }
+        Err(error) => Check::warning(NAME, format!("cannot be measured: {error}"), "look with `df -h`"),
+    }
+}
+
+fn port(name: &str, address: SocketAddr) -> Check {
+    match TcpListener::bind(address) {
+        Ok(_) => Check::ok(name, format!("{address} is free")),
+        Err(error) => Check::failed(
+            name,
+            format!("{address}: {error}"),
+            format!("see who has it with `ss -ltnp 'sport = :{}'`, or use --set server.listen=HOST:PORT", address.port()),
+        ),
+    }
+}

@@ -1,0 +1,33 @@
+//! `cynode migrate`: the schema, brought up to date.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cynode_app::Environment;
+use cynode_db::{Pool, schema};
+
+use super::block_on;
+use crate::{
+    config::Loaded,
+    output,
+    telemetry::{self, Sink},
+};
+
+pub(crate) fn run(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
+    loaded.warn();
+    let options = loaded.config.database.options()?;
+    let migrated = block_on(async { migrate(&cynode_db::connect(&options)?).await })?;
+    output::say(&match migrated.applied {
+        0 => format!("up to date: all {} migrations were applied before", migrated.total),
+        applied => format!("applied {applied} of {} migrations", migrated.total),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Applies what is missing.
+pub(crate) async fn migrate(pool: &Pool) -> anyhow::Result<schema::Migrated> {
+    let conn = pool.acquire().await;
+    let mut conn = conn.context("the database cannot be reached: is PostgreSQL running there?")?;
+    Ok(schema::migrate(&mut conn, Environment::system().now()).await?)
+}

@@ -1,0 +1,275 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use anyhow::Context;
+use cynode_core::tuning::{Bounded, Note};
+use secrecy::SecretString;
+
+/// Variables that start like ours and are no settings.
+const NOT_SETTINGS: [&str; 2] = ["CYNODE_TEST_CLUSTER", "CYNODE_BIN"];
+
+/// The three places where settings come from, as text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// `--set`, by key.
+    pub(crate) flags: BTreeMap<String, String>,
+    /// The file, flattened to dotted keys.
+    pub(crate) file: BTreeMap<String, String>,
+    /// The environment.
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// One key as it is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Effective {
+    pub(crate) key: &'static str,
+    /// What holds; masked when it is a secret.
+    pub(crate) value: String,
+    pub(crate) source: Source,
+}
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag,
+    File,
+    Environment,
+    Default,
+}
+
+impl Source {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flag => "flag",
+            Self::File => "file",
+            Self::Environment => "environment",
+            Self::Default => "default",
+        }
+    }
+}
+
+impl Sources {
+    /// The sources of this process.
+    pub(crate) fn of_process(file: Option<&Path>, flags: &[String]) -> anyhow::Result<Self> {
+        #[expect(clippy::disallowed_methods, reason = "this is the config module")]
+        let environment: BTreeMap<_, _> = std::env::vars_os()
+            .filter_map(|(name, value)| {
+                // A value that is not UTF-8 is no value that we could mean.
+                Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+            })
+            .collect();
+        let named = file.map(Path::to_owned);
+        let named = named.or_else(|| environment.get("CYNODE_CONFIG").map(PathBuf::from));
+        let file = match named {
+            Some(path) => {
+                let text = std::fs::read_to_string(&path);
+                let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+                Self::parse_file(&text).with_context(|| format!("in {}", path.display()))?
+            }
+            None => BTreeMap::new(),
+        };
+        let flags = flags
+            .iter()
+            .map(|flag| {
+                let pair = flag.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+                pair.with_context(|| format!("--set takes KEY=VALUE, got `{flag}`"))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { flags, file, environment })
+    }
+
+    /// Flattens TOML: `[server] listen = "x"` becomes `server.listen`.
+    pub(crate) fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        fn walk(prefix: &str, table: &toml::Table, flat: &mut BTreeMap<String, String>) {
+            for (name, value) in table {
+                let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                match value {
+                    toml::Value::Table(table) => walk(&key, table, flat),
+                    toml::Value::String(text) => {
+                        flat.insert(key, text.clone());
+                    }
+                    other => {
+                        flat.insert(key, other.to_string());
+                    }
+                }
+            }
+        }
+        // The parser's message quotes the line, which may be a secret: only the place is told.
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            anyhow::anyhow!("line {line} is not TOML")
+        })?;
+        let mut flat = BTreeMap::new();
+        walk("", &table, &mut flat);
+        Ok(flat)
+    }
+}
+
+/// Takes values out of the sources and remembers everything that is wrong.
+pub(crate) struct Reader {
+    sources: Sources,
+    keys: BTreeSet<&'static str>,
+    variables: BTreeSet<String>,
+    effective: Vec<Effective>,
+    notes: Vec<Note>,
+    problems: Vec<String>,
+}
+
+impl Reader {
+    pub(crate) fn new(sources: Sources) -> Self {
+        Self {
+            sources,
+            keys: BTreeSet::new(),
+            variables: BTreeSet::from(["CYNODE_CONFIG".to_owned()]),
+            effective: Vec::new(),
+            notes: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn raw(&mut self, key: &'static str, variable: &str) -> Option<(String, Source)> {
+        self.keys.insert(key);
+        self.variables.insert(variable.to_owned());
+        let Sources { flags, file, environment } = &self.sources;
+        let found = flags.get(key).map(|text| (text, Source::Flag));
+        let found = found.or_else(|| file.get(key).map(|text| (text, Source::File)));
+        // An empty variable is how shells write "not set".
+        let set = environment.get(variable).filter(|text| !text.is_empty());
+        let found = found.or_else(|| set.map(|text| (text, Source::Environment)));
+        found.map(|(text, source)| (text.clone(), source))
+    }
+
+    fn keep(&mut self, key: &'static str, value: impl ToString, source: Source) {
+        self.effective.push(Effective { key, value: value.to_string(), source });
+    }
+
+    /// A value of any type; a malformed one is a problem.
+    pub(crate) fn value<T>(&mut self, key: &'static str, default: T) -> T
+    where
+        T: FromStr<Err: std::fmt::Display> + ToString,
+    {
+        match self.raw(key, &variable(key)) {
+            Some((text, source)) => match text.parse::<T>() {
+                Ok(value) => {
+                    self.keep(key, value.to_string(), source);
+                    value
+                }
+                Err(error) => {
+                    self.problems.push(format!("{key} (from {}): {error}", source.as_str()));
+                    default
+                }
+            },
+            None => {
+                self.keep(key, default.to_string(), Source::Default);
+                default
+            }
+        }
+    }
+
+    /// A text that may be absent.
+    pub(crate) fn optional(&mut self, key: &'static str) -> Option<String> {
+        let found = self.raw(key, &variable(key));
+        let (shown, source) = match &found {
+            Some((text, source)) => (text.clone(), *source),
+            None => ("(not set)".to_owned(), Source::Default),
+        };
+        self.keep(key, shown, source);
+        found.map(|(text, _)| text)
+    }
+
+    /// A number that is clamped with a warning; the bounds' name is the variable's.
+    pub(crate) fn integer(&mut self, key: &'static str, bounds: Bounded<i64>) -> i64 {
+        self.tuned(key, bounds.name, |text| bounds.read(text), bounds.default)
+    }
+
+    /// A number that is clamped with a warning; the bounds' name is the variable's.
+    pub(crate) fn float(&mut self, key: &'static str, bounds: Bounded<f64>) -> f64 {
+        self.tuned(key, bounds.name, |text| bounds.read(text), bounds.default)
+    }
+
+    fn tuned<T: ToString>(
+        &mut self,
+        key: &'static str,
+        variable: &str,
+        read: impl Fn(&str) -> (T, Option<Note>),
+        default: T,
+    ) -> T {
+        let (value, source) = match self.raw(key, variable) {
+            Some((text, source)) => {
+                let (value, note) = read(&text);
+                self.notes.extend(note);
+                (value, source)
+            }
+            None => (default, Source::Default),
+        };
+        self.keep(key, value.to_string(), source);
+        value
+    }
+
+    /// A secret: from a file that `key_file` names, from the configuration file, or from a variable.
+    pub(crate) fn secret(
+        &mut self,
+        key: &'static str,
+        key_file: &'static str,
+        variable_name: &str,
+    ) -> Option<SecretString> {
+        let named = self.optional(key_file);
+        if self.sources.flags.contains_key(key) {
+            self.keys.insert(key);
+            let problem = "a flag can be read by everybody on this machine";
+            self.problems.push(format!("{key}: {problem}; use --set {key_file}=FILE"));
+            return None;
+        }
+        let direct = self.raw(key, variable_name);
+        let found = match (named, direct) {
+            (Some(_), Some((_, Source::File))) => {
+                self.problems.push(format!("give {key} or {key_file}, not both"));
+                None
+            }
+            (Some(path), _) => match std::fs::read_to_string(&path) {
+                Ok(text) => Some((text.trim_end_matches(['\r', '\n']).to_owned(), Source::File)),
+                Err(error) => {
+                    self.problems.push(format!("{key_file}: cannot read {path}: {error}"));
+                    None
+                }
+            },
+            (None, direct) => direct,
+        };
+        match found {
+            Some((text, source)) => {
+                self.keep(key, crate::redact::MASK, source);
+                Some(text.into())
+            }
+            None => {
+                self.keep(key, "(not set)", Source::Default);
+                None
+            }
+        }
+    }
+
+    /// What holds, or everything that is wrong.
+    pub(crate) fn finish(mut self) -> Result<(Vec<Effective>, Vec<Note>), Vec<String>> {
+        let unknown = |key: &&String| !self.keys.contains(key.as_str());
+        for key in self.sources.flags.keys().filter(unknown) {
+            self.problems.push(format!("{key} (from flag): there is no such key"));
+        }
+        for key in self.sources.file.keys().filter(unknown) {
+            self.problems.push(format!("{key} (from file): there is no such key"));
+        }
+        for name in self.sources.environment.keys() {
+            let ours = name.starts_with("CYNODE_") && !NOT_SETTINGS.contains(&name.as_str());
+            if ours && !self.variables.contains(name) {
+                self.problems.push(format!("{name} (from environment): there is no such variable"));
+            }
+        }
+        if self.problems.is_empty() { Ok((self.effective, self.notes)) } else { Err(self.problems) }
+    }
+}
+
+/// `server.listen` is `CYNODE_SERVER_LISTEN` in the environment.
+fn variable(key: &str) -> String {
+    format!("CYNODE_{}", key.replace('.', "_").to_uppercase())
+}

@@ -1,0 +1,127 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn load(
+    flags: &[(&str, &str)],
+    file: &str,
+    environment: &[(&str, &str)],
+) -> Result<Loaded, Problems> {
+    let file = Sources::parse_file(file).unwrap();
+    Config::load(Sources { flags: map(flags), file, environment: map(environment) })
+}
+
+fn shown(loaded: &Loaded, key: &str) -> (String, &'static str) {
+    let found = loaded.effective.iter().find(|effective| effective.key == key).unwrap();
+    (found.value.clone(), found.source.as_str())
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_the_file_over_the_environment() {
+    let environment = [("CYNODE_SERVER_LISTEN", "127.0.0.1:3")];
+    let file = "[server]\nlisten = '127.0.0.1:2'";
+    let key = "server.listen";
+    let all = load(&[(key, "127.0.0.1:1")], file, &environment).unwrap();
+    assert_eq!(shown(&all, key), ("127.0.0.1:1".into(), "flag"));
+    let two = load(&[], file, &environment).unwrap();
+    assert_eq!(shown(&two, key), ("127.0.0.1:2".into(), "file"));
+    let one = load(&[], "", &environment).unwrap();
+    assert_eq!(shown(&one, key), ("127.0.0.1:3".into(), "environment"));
+    let none = load(&[], "", &[]).unwrap();
+    assert_eq!(shown(&none, key), ("127.0.0.1:12080".into(), "default"));
+}
+
+#[test]
+fn every_problem_is_reported_at_once() {
+    let problems = load(
+        &[("server.listn", "x"), ("database.url", "postgres://a:hunter2@b/c")],
+        "[server]\nlisten = 'nowhere'\n[sever]\nlisten = 'x'",
+        &[("CYNODE_SEVER_LISTEN", "x")],
+    )
+    .unwrap_err();
+    assert_eq!(
+        problems.0,
+        [
+            "server.listen (from file): invalid socket address syntax",
+            "database.url: a flag can be read by everybody on this machine; \
+             use --set database.url_file=FILE",
+            "server.listn (from flag): there is no such key",
+            "sever.listen (from file): there is no such key",
+            "CYNODE_SEVER_LISTEN (from environment): there is no such variable",
+        ]
+    );
+}
+
+#[test]
+fn the_commented_default_file_is_the_default() {
+    let written = load(&[], DEFAULT, &[]).unwrap();
+    let built_in = load(&[], "", &[]).unwrap();
+    let values = |loaded: &Loaded| -> Vec<(&str, String)> {
+        loaded.effective.iter().map(|e| (e.key, e.value.clone())).collect()
+    };
+    assert_eq!(values(&written), values(&built_in));
+    // Keys without a default stand in it as comments.
+    for Effective { key, .. } in &built_in.effective {
+        let name = key.split_once('.').unwrap().1;
+        let given = |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{name} ="));
+        assert!(DEFAULT.lines().any(|line| given(&line)), "{key} is missing in config.default.toml");
+    }
+}
+
+#[test]
+fn a_secret_is_masked_wherever_it_came_from() {
+    for loaded in [
+        load(&[], "[database]\nurl = 'postgres://a:hunter2@b/c'", &[]).unwrap(),
+        load(&[], "", &[("DATABASE_URL", "postgres://a:hunter2@b/c")]).unwrap(),
+    ] {
+        assert_eq!(shown(&loaded, "database.url").0, crate::redact::MASK);
+        assert!(!format!("{loaded:?}").contains("hunter2"));
+        assert_eq!(loaded.config.database.options().unwrap().url, "postgres://a:hunter2@b/c");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_toml_is_not_quoted() {
+    let error = Sources::parse_file("[database]\nurl = hunter2").unwrap_err().to_string();
+    assert_eq!(error, "line 2 is not TOML");
+}
+
+#[test]
+fn numbers_outside_their_bounds_are_clamped_and_said() {
+    let loaded = load(&[], "", &[("PLANNER_MAX_STEPS", "400"), ("MODEL_TEMPERATURE", "warm")]).unwrap();
+    assert_eq!(loaded.config.planner.max_steps, 50);
+    assert_eq!(loaded.config.planner.temperature, 0.2);
+    let notes: Vec<_> = loaded.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "PLANNER_MAX_STEPS is 400, which is outside 1 to 50: using 50",
+            "MODEL_TEMPERATURE is not a number (4 characters): using 0.2",
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_environment_can_make_the_tuned_numbers_leave_their_bounds(
+        steps in ".{0,30}|-?[0-9]{1,30}",
+        temperature in ".{0,30}|-?[0-9]{1,30}(\\.[0-9]*)?",
+        timeout in ".{0,30}|-?[0-9]{1,30}",
+    ) {
+        let environment = [
+            ("PLANNER_MAX_STEPS", steps.as_str()),
+            ("MODEL_TEMPERATURE", &temperature),
+            ("CYNODE_SERVER_REQUEST_TIMEOUT_SECONDS", &timeout),
+        ];
+        let config = load(&[], "", &environment).unwrap().config;
+        prop_assert!((1..=50).contains(&config.planner.max_steps));
+        prop_assert!((0.0..=2.0).contains(&config.planner.temperature));
+        prop_assert!((1..=600).contains(&config.server.limits.time.as_secs()));
+    }
+}

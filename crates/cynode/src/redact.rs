@@ -1,0 +1,130 @@
+//! The last line of defence of every log: what looks like a secret or an address of a person leaves no
+//! process. The first line is that nobody logs such things (`skip_all`, masked types).
+
+use std::{io, sync::LazyLock};
+
+use regex::{Captures, Regex};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// What stands in place of a secret.
+pub(crate) const MASK: &str = "[redacted]";
+
+static SECRET: LazyLock<Regex> = LazyLock::new(|| {
+    let patterns = [
+        // our own tokens, and those of the providers we will talk to
+        r"\bcyn_[a-z]+_[A-Za-z0-9_-]{16,}",
+        r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}",
+        r"\b(?:ghp|gho|ghs|ghu|glpat|github_pat|xox[abprs]|AKIA|AIza)[A-Za-z0-9_-]{12,}",
+        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+        // what follows a word that announces a secret
+        r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{6,}",
+        r#"(?i)(?P<name>pass(?:word|wd)?|secret|token|api[_-]?key|authorization)(?P<sep>\\*["']?\s*[:=]\s*\\*["']?)(?P<value>[^\s"'\\,;&}]{4,})"#,
+        // a password in a URL
+        r"(?P<scheme>\b[a-z][a-z0-9+.-]*://[^\s:/@]*):(?P<password>[^\s/@]+)@",
+        // an address of a person
+        r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b",
+        // argon2 hashes
+        r"\$argon2id?\$[^\s\x22]+",
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-[^-])*-----END [A-Z ]*PRIVATE KEY-----",
+    ];
+    #[expect(clippy::expect_used, reason = "the pattern is a constant and a test compiles it")]
+    Regex::new(&patterns.join("|")).expect("the pattern is well-formed")
+});
+
+/// The text without secrets and addresses.
+pub(crate) fn redact(text: &str) -> std::borrow::Cow<'_, str> {
+    SECRET.replace_all(text, |found: &Captures<'_>| {
+        let part = |name| found.name(name).map(|part| part.as_str());
+        match (part("name"), part("sep"), part("scheme")) {
+            (Some(name), Some(sep), _) => format!("{name}{sep}{MASK}"),
+            (_, _, Some(scheme)) => format!("{scheme}:{MASK}@"),
+            _ => MASK.to_owned(),
+        }
+    })
+}
+
+/// Writes log lines to `W`, redacted. The formatter hands over one whole line at a time.
+pub(crate) struct Redacting<M>(pub(crate) M);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Redacting<M> {
+    type Writer = RedactingWriter<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        RedactingWriter(self.0.make_writer())
+    }
+}
+
+/// See [`Redacting`].
+pub(crate) struct RedactingWriter<W>(W);
+
+impl<W: io::Write> io::Write for RedactingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(redact(text).as_bytes())?,
+            // Not text: nothing that we write, so nothing that may pass.
+            Err(_) => self.0.write_all(b"{\"message\":\"[unreadable line]\"}\n")?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn secrets_of_every_known_form_are_masked() {
+        for secret in [
+            "cyn_key_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS",
+            "sk-proj-abcdefghijklmnopqrstuvwx",
+            "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+            "AKIAIOSFODNN7EXAMPLE",
+            "ada@example.org",
+        ] {
+            let line = redact(&format!("{{\"message\":\"seen {secret} here\"}}")).into_owned();
+            assert_eq!(line, format!("{{\"message\":\"seen {MASK} here\"}}"));
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_secret_stays_and_its_value_goes() {
+        assert_eq!(redact("password=hunter2!"), format!("password={MASK}"));
+        assert_eq!(redact(r#"{"api_key":"abcdef"}"#), format!(r#"{{"api_key":"{MASK}"}}"#));
+        assert_eq!(redact(r#"{\"token\":\"abcdef\"}"#), format!(r#"{{\"token\":\"{MASK}\"}}"#));
+        assert_eq!(
+            redact("postgres://cynode:hunter2@db/cynode"),
+            format!("postgres://cynode:{MASK}@db/cynode")
+        );
+    }
+
+    #[test]
+    fn ordinary_lines_stay_as_they_are() {
+        for line in [
+            r#"{"message":"answered","http.route":"/v1/tasks/{task}","duration_ms":3}"#,
+            "listening on http://127.0.0.1:12080",
+            "task tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708 created at 2026-11-01T12:00:00Z",
+        ] {
+            assert_eq!(redact(line), line);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_planted_token_never_survives(
+            before in "[ -~]{0,40}",
+            after in "[ ,;\"}][ -~]{0,40}",
+            secret in "[A-Za-z0-9_-]{43}",
+        ) {
+            let token = format!("cyn_ses_{secret}");
+            let line = redact(&format!("{before} {token}{after}")).into_owned();
+            prop_assert!(!line.contains(&token), "{}", line);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Which crate may use which: design decisions, kept by Cargo's own word.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+use crate::source::root;
+
+/// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
+/// `docs/decisions/` and a line here.
+const ALLOWED: [(&str, &[&str]); 15] = [
+    ("cynode-core", &[]),
+    ("cynode-wire", &["cynode-core"]),
+    ("cynode-policy", &["cynode-core", "cynode-wire"]),
+    ("cynode-audit", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-db", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-models", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-app", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-db", "cynode-models"]),
+    ("cynode-gateway", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
+    ("cynode-api", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
+    ("cynode", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-db", "cynode-models",
+        "cynode-app", "cynode-gateway", "cynode-api"]),
+    ("cynode-pma", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-runner", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-node", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit"]),
+    ("cynork", &["cynode-core", "cynode-wire"]),
+    ("cynode-testkit", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-db",
+        "cynode-models", "cynode-app", "cynode-gateway", "cynode-api"]),
+];
+
+/// Libraries that only some of our crates may name.
+const ONLY: [(&str, &[&str]); 4] = [
+    ("sqlx", &["cynode-db", "cynode-testkit"]),
+    ("axum", &["cynode-api", "cynode-gateway", "cynode", "cynode-pma", "cynode-node", "cynode-testkit"]),
+    ("anyhow", &["cynode", "cynode-app", "cynode-pma", "cynode-runner", "cynode-node", "cynork", "cynode-testkit"]),
+    ("cynode-testkit", &[]),
+];
+
+/// Crates without any input or output.
+const PURE: [&str; 3] = ["cynode-core", "cynode-wire", "cynode-policy"];
+
+/// Libraries that wait, open or listen.
+const IMPURE: [&str; 8] = ["tokio", "axum", "sqlx", "hyper", "reqwest", "futures", "rand", "async-trait"];
+
+/// Each of our crates with what it names outside of tests.
+fn named() -> BTreeMap<String, BTreeSet<String>> {
+    let metadata = MetadataCommand::new()
+        .current_dir(root())
+        .no_deps()
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .unwrap();
+    let direct = |package: &cargo_metadata::Package| {
+        let normal = package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development);
+        normal.map(|dependency| dependency.name.clone()).collect()
+    };
+    metadata.packages.iter().map(|package| (package.name.to_string(), direct(package))).collect()
+}
+
+/// What is wrong with the arrows.
+fn broken(crates: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, dependencies) in crates {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name) else {
+            wrong.push(format!("{name} is a new crate: decide about it in docs/decisions"));
+            continue;
+        };
+        for dependency in dependencies {
+            let ours = ALLOWED.iter().any(|(known, _)| known == dependency);
+            if ours && !allowed.contains(&dependency.as_str()) {
+                wrong.push(format!("{name} must not use {dependency}"));
+            }
+            let only = ONLY.iter().find(|(library, _)| library == dependency);
+            if only.is_some_and(|(_, users)| !users.contains(&name.as_str())) {
+                wrong.push(format!("{name} must not name {dependency}"));
+            }
+            if PURE.contains(&name.as_str()) && IMPURE.contains(&dependency.as_str()) {
+                wrong.push(format!("{name} is pure and must not use {dependency}"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn arrows_between_crates_point_down_only() {
+    let crates = named();
+    assert!(crates.contains_key("cynode-core"), "the workspace was not found");
+    assert_eq!(broken(&crates), Vec::<String>::new());
+}
+
+#[test]
+fn a_broken_arrow_is_found() {
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let crates = BTreeMap::from([
+        ("cynode-core".to_owned(), set(&["cynode-db", "tokio"])),
+        ("cynode-node".to_owned(), set(&["cynode-db", "cynode-wire"])),
+        ("cynode-api".to_owned(), set(&["sqlx", "cynode-testkit"])),
+        ("cynode-extra".to_owned(), set(&[])),
+    ]);
+    assert_eq!(
+        broken(&crates),
+        [
+            "cynode-api must not use cynode-testkit",
+            "cynode-api must not name cynode-testkit",
+            "cynode-api must not name sqlx",
+            "cynode-core must not use cynode-db",
+            "cynode-core is pure and must not use tokio",
+            "cynode-extra is a new crate: decide about it in docs/decisions",
+            "cynode-node must not use cynode-db",
+        ]
+    );
+}
+
+#[test]
+fn agents_runners_nodes_and_the_command_line_never_link_the_database() {
+    for name in ["cynode-pma", "cynode-runner", "cynode-node", "cynork"] {
+        let (_, allowed) = ALLOWED.iter().find(|(known, _)| *known == name).unwrap();
+        assert!(!allowed.contains(&"cynode-db") && !allowed.contains(&"cynode-app"), "{name}");
+        assert!(!ONLY[0].1.contains(&name), "{name}");
+    }
+}

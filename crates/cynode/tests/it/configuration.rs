@@ -1,0 +1,93 @@
+//! `cynode config` as a person runs it.
+
+use std::process::Command;
+
+use crate::up::cynode;
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
+    let mut command = cynode();
+    command.args(["config", "check", "--set", "server.listen=127.0.0.1:7777"]);
+    command.env("DATABASE_URL", "postgres://cynode:hunter2@db/cynode").env("PLANNER_MAX_STEPS", "99");
+    let (code, stdout, _) = run(&mut command);
+    assert_eq!(code, 0);
+    insta::assert_snapshot!(stdout, @r"
+    server.listen                       127.0.0.1:7777  (flag)
+    server.body_limit_bytes             1048576  (default)
+    server.request_timeout_seconds      30  (default)
+    server.shutdown_grace_seconds       10  (default)
+    database.url_file                   (not set)  (default)
+    database.url                        [redacted]  (environment)
+    database.max_connections            16  (default)
+    database.statement_timeout_seconds  20  (default)
+    telemetry.log                       info  (default)
+    telemetry.otlp_endpoint             (not set)  (default)
+    auth.session_hours                  12  (default)
+    auth.idempotency_hours              24  (default)
+    planner.max_steps                   50  (environment)
+    planner.temperature                 0.2  (default)
+    warning: PLANNER_MAX_STEPS is 99, which is outside 1 to 50: using 50
+    ");
+}
+
+#[test]
+fn a_broken_configuration_is_refused_with_every_problem_and_no_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cynode.toml");
+    std::fs::write(&file, "[server]\nlisten = 'nowhere'\n[sever]\nx = 1\n").unwrap();
+    let mut command = cynode();
+    command.args(["serve", "--config"]).arg(&file).args(["--set", "database.url=postgres://a:hunter2@b/c"]);
+    let (code, stdout, stderr) = run(&mut command);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    insta::assert_snapshot!(stderr, @r"
+    cynode: the configuration is wrong:
+      - server.listen (from file): invalid socket address syntax
+      - database.url: a flag can be read by everybody on this machine; use --set database.url_file=FILE
+      - sever.x (from file): there is no such key
+    `cynode config default` prints every key with its meaning
+    ");
+}
+
+#[test]
+fn without_a_database_serve_says_what_to_do() {
+    let (code, _, stderr) = run(cynode().args(["serve", "--set", "server.listen=127.0.0.1:0"]));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("set DATABASE_URL or database.url_file, or run `cynode up`"), "{stderr}");
+}
+
+#[test]
+fn the_committed_openapi_document_is_what_the_program_prints() {
+    let (code, stdout, _) = run(cynode().arg("openapi"));
+    assert_eq!(code, 0);
+    assert!(stdout.trim() == crate::source::read("docs/openapi.json").trim(), "run `just gen`");
+}
+
+#[test]
+fn doctor_names_each_check_and_gives_json_to_programs() {
+    let (_, stdout, _) = run(cynode().args(["doctor", "--json", "--set", "server.listen=127.0.0.1:0"]));
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let names: Vec<_> =
+        report["checks"].as_array().unwrap().iter().map(|check| check["name"].clone()).collect();
+    let expected =
+        ["postgresql", "user namespaces", "cgroups", "bubblewrap", "disk", "port", "internal port"];
+    assert_eq!(names, expected);
+    for check in report["checks"].as_array().unwrap() {
+        assert_eq!(check["status"] == "ok", check.get("fix").is_none(), "{check}");
+    }
+}
+
+#[test]
+fn doctor_says_who_has_a_port_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let (code, stdout, _) = run(cynode().arg("doctor").arg("--set").arg(format!("server.listen={address}")));
+    assert_eq!(code, 1);
+    let fix = format!("fix: see who has it with `ss -ltnp 'sport = :{}'`", address.port());
+    assert!(stdout.contains(&fix), "{stdout}");
+}

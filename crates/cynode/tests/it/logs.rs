@@ -1,0 +1,156 @@
+//! What the running program writes about itself.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::{Child, Stdio},
+};
+
+use cynode_testkit::TestDb;
+use serde_json::Value;
+
+use crate::up::{cynode, free_address};
+
+/// A server of its own over a database of its own.
+struct Running {
+    child: Child,
+    address: SocketAddr,
+    _db: TestDb,
+}
+
+impl Running {
+    async fn start() -> Self {
+        let db = TestDb::new().await;
+        let address = free_address();
+        let child = cynode()
+            .args(["serve", "--set", "telemetry.log=trace"])
+            .arg("--set")
+            .arg(format!("server.listen={address}"))
+            .env("DATABASE_URL", db.url())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child, address, _db: db }
+    }
+
+    /// One request over a connection of its own; returns the whole answer.
+    fn send(&self, head: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let length = body.len();
+        write!(stream, "{head}\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Tells it to stop and gives the rest of what it wrote.
+    fn stop(mut self, mut lines: BufReader<std::process::ChildStderr>) -> String {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success(), "it ended with an error");
+        rest
+    }
+}
+
+/// Reads lines until one holds `text`.
+fn until(lines: &mut impl BufRead, text: &str) -> String {
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "no line holds {text}:\n{all}");
+        all.push_str(&line);
+        if line.contains(text) {
+            return all;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
+    let mut running = Running::start().await;
+    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
+    let mut log = until(&mut lines, "server.started");
+
+    let secrets = [
+        "hunter2-planted-password",
+        "cyn_ses_PLANTEDplantedPLANTEDplantedPLANTEDplantedPLANTEDpl",
+        "sk-plantedplantedplantedplanted",
+        "grace.hopper@example.org",
+        "Grace Planted Hopper",
+    ];
+    let [password, token, key, email, person] = secrets;
+    let body = format!(
+        r#"{{"token":"{token}","handle":"grace","display_name":"{person}","password":"{password}"}}"#
+    );
+    running.send("POST /v1/bootstrap HTTP/1.1", &body);
+    running.send("POST /v1/sessions HTTP/1.1", &format!(r#"{{"handle":"grace","password":"{password}"}}"#));
+    running.send(&format!("GET /v1/users HTTP/1.1\r\nAuthorization: Bearer {token}"), "");
+    running.send(&format!("GET /v1/tasks/{key}?project={email}&password={password} HTTP/1.1"), "");
+    running.send("POST /v1/sessions HTTP/1.1", &format!(r#"{{"{password}": "{email}" "#));
+    log.push_str(&running.stop(lines));
+
+    assert!(log.lines().count() > 10, "{log}");
+    for line in log.lines() {
+        let parsed: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert!(parsed["level"].is_string() && parsed["timestamp"].is_string(), "{line}");
+    }
+    for secret in secrets {
+        assert!(!log.contains(secret), "{secret} is in the log");
+    }
+}
+
+#[tokio::test]
+async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
+    let mut running = Running::start().await;
+    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
+    let mut log = until(&mut lines, "server.started");
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let token = cynode_app::tokens::issue(
+        cynode_app::tokens::TokenKind::Session,
+        &cynode_app::Environment::system(),
+    );
+    let head = format!(
+        "GET /v1/me HTTP/1.1\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-01\r\nAuthorization: Bearer {}",
+        token.0.0
+    );
+    assert!(running.send(&head, "").starts_with("HTTP/1.1 401"));
+    log.push_str(&running.stop(lines));
+    let of_request: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|line: &Value| line["spans"][0]["trace_id"] == trace)
+        .collect();
+    let spans = |line: &Value| -> Vec<String> {
+        let spans = line["spans"].as_array().unwrap();
+        spans.iter().map(|span| span["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let deepest = ["http.request", "app.sessions.authenticate", "db.authentication.session"];
+    assert!(of_request.iter().any(|line| spans(line) == deepest), "{of_request:?}");
+    let answered = of_request.iter().find(|line| line["message"] == "answered").unwrap();
+    assert_eq!(answered["http.status"], 401);
+}
+
+#[tokio::test]
+async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
+    let mut running = Running::start().await;
+    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
+    let mut log = until(&mut lines, "server.started");
+    assert!(running.send("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 200"));
+    running._db.execute("DROP TABLE user_sessions").await;
+    let token = cynode_app::tokens::issue(
+        cynode_app::tokens::TokenKind::Session,
+        &cynode_app::Environment::system(),
+    );
+    let head = format!("GET /v1/me HTTP/1.1\r\nAuthorization: Bearer {}", token.0.0);
+    let answer = running.send(&head, "");
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(!answer.contains("user_sessions"), "the cause stays in the log: {answer}");
+    log.push_str(&running.stop(lines));
+    let events: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone()).collect();
+    assert!(events.contains(&"backend.connected".into()));
+    assert!(events.contains(&"error".into()));
+    assert!(events.contains(&"server.stopped".into()));
+}

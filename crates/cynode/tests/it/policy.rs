@@ -1,0 +1,261 @@
+//! Code as policy: `AGENTS.md` says the rules, these tests hold everybody to them.
+
+use std::{collections::BTreeMap, process::Command};
+
+use crate::source::{exists, files, read, root, tests};
+
+/// The sections that `AGENTS.md` must have, in this order.
+const ANCHORS: [&str; 11] = [
+    "Framework Governance",
+    "Design Tenets",
+    "Agent Roles & Interfaces",
+    "Planning Protocol",
+    "Tool Contract",
+    "Memory & RAG",
+    "Coordinator Policy",
+    "Configuration Policy",
+    "Observability & Tracing",
+    "Testing Invariants",
+    "Change Management",
+];
+
+/// One rule: `- **DT-1** The rule. [proof, proof]`.
+#[derive(Debug)]
+struct Rule {
+    id: String,
+    proofs: Vec<String>,
+}
+
+/// The rules of a guardrail document, or what is wrong with it.
+fn rules(document: &str) -> Result<Vec<Rule>, Vec<String>> {
+    let mut wrong = Vec::new();
+    let anchors: Vec<_> = document.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    if anchors != ANCHORS {
+        wrong.push(format!("the sections are {anchors:?}"));
+    }
+    let mut rules: Vec<Rule> = Vec::new();
+    let text = document.replace("\n  ", " ");
+    for line in text.lines().filter(|line| line.starts_with("- ")) {
+        let id = line.strip_prefix("- **").and_then(|rest| rest.split_once("**")).map(|(id, _)| id);
+        let proofs = line.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
+        let (Some(id), Some((_, proofs))) = (id, proofs) else {
+            wrong.push(format!("a rule has no id or names no proof: {line}"));
+            continue;
+        };
+        if rules.iter().any(|rule| rule.id == id) {
+            wrong.push(format!("two rules are called {id}"));
+        }
+        let proofs = proofs.split(',').map(|proof| proof.trim().to_owned()).collect();
+        rules.push(Rule { id: id.to_owned(), proofs });
+    }
+    if wrong.is_empty() { Ok(rules) } else { Err(wrong) }
+}
+
+#[test]
+fn the_guardrail_document_has_its_eleven_anchors_and_every_rule_names_a_proof_that_exists() {
+    let tests = tests();
+    let rules = rules(&read("AGENTS.md")).unwrap();
+    assert!(rules.len() >= ANCHORS.len(), "there are only {} rules", rules.len());
+    let missing: Vec<_> = rules
+        .iter()
+        .flat_map(|rule| rule.proofs.iter().map(move |proof| (&rule.id, proof)))
+        .filter(|(_, proof)| !proof.starts_with("planned: ") && !exists(proof, &tests))
+        .collect();
+    assert_eq!(missing, Vec::new());
+}
+
+#[test]
+fn a_document_without_an_anchor_or_with_a_rule_without_proof_is_refused() {
+    let whole: String = ANCHORS
+        .iter()
+        .enumerate()
+        .map(|(number, anchor)| format!("## {anchor}\n\n- **R-{number}** Do. [cynode::x]\n\n"))
+        .collect();
+    assert_eq!(rules(&whole).unwrap().len(), 11);
+    assert!(rules(&whole.replace("## Memory & RAG\n", "")).is_err());
+    assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- Do. [cynode::x]")).is_err());
+    assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- **R-3** Do.")).is_err());
+    assert!(rules(&whole.replace("**R-3**", "**R-4**")).is_err());
+    assert!(!exists("cynode::there_is_no_such_test", &tests()));
+}
+
+#[test]
+fn one_document_is_canonical_and_a_local_one_can_only_add() {
+    let claims = |path: &String| {
+        let text = read(path);
+        text.contains("single normative source") && path.ends_with("AGENTS.md")
+    };
+    let documents: Vec<_> = files(".").into_iter().filter(|path| path.ends_with("AGENTS.md")).collect();
+    let canonical: Vec<_> = documents.iter().filter(|path| claims(path)).collect();
+    assert_eq!(canonical, ["AGENTS.md"]);
+    let root_rules = rules(&read("AGENTS.md")).unwrap();
+    for local in documents.iter().filter(|path| *path != "AGENTS.md") {
+        assert_eq!(relaxed(&root_rules, &read(local)), Vec::<String>::new(), "{local}");
+    }
+}
+
+/// The rules of the root that a local document tries to change: on conflict the root holds, so it may not
+/// even mention them.
+fn relaxed(root_rules: &[Rule], local: &str) -> Vec<String> {
+    let ids = root_rules.iter().map(|rule| rule.id.clone());
+    ids.filter(|id| local.contains(&format!("**{id}**"))).collect()
+}
+
+#[test]
+fn a_local_document_that_restates_a_root_rule_is_refused() {
+    let root_rules = rules(&read("AGENTS.md")).unwrap();
+    let id = &root_rules[0].id;
+    assert_eq!(relaxed(&root_rules, &format!("- **{id}** Never mind. [x]")), [id.clone()]);
+    assert_eq!(relaxed(&root_rules, "- **LOCAL-1** Also this. [x]"), Vec::<String>::new());
+}
+
+/// What a change to the guardrails lacks.
+fn lacks(changed: &[String], vnext: &str) -> Vec<&'static str> {
+    let touched = |path: &str| changed.iter().any(|file| file == path);
+    let checker = "crates/cynode/tests/it/policy.rs";
+    let mut lacks = Vec::new();
+    if touched("AGENTS.md") {
+        if !touched("CHANGELOG.md") {
+            lacks.push("a change of AGENTS.md needs an entry in CHANGELOG.md");
+        }
+        if !vnext.contains("AGENTS.md") {
+            lacks.push("the section `## vNext` of CHANGELOG.md must say what changed in AGENTS.md");
+        }
+        if !changed.iter().any(|file| file.ends_with(".rs") && file.contains("/tests/")) {
+            lacks.push("a change of AGENTS.md comes with the tests that hold it");
+        }
+    } else if touched(checker) && vnext.is_empty() {
+        lacks.push("a change of the checker needs an entry under `## vNext`");
+    }
+    lacks
+}
+
+/// The newest section of the changelog.
+fn vnext() -> String {
+    let changelog = read("CHANGELOG.md");
+    let (_, rest) = changelog.split_once("## vNext\n").expect("CHANGELOG.md has a section `## vNext`");
+    rest.split("\n## ").next().unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_change_of_the_guardrails_carries_its_changelog_entry_and_its_tests() {
+    // The newest commit that touches the document, and what is not committed yet.
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).current_dir(root()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let lines = |text: String| -> Vec<String> { text.lines().map(str::to_owned).collect() };
+    let uncommitted = lines(git(&["diff", "--name-only", "HEAD"]));
+    let newest = git(&["log", "-1", "--format=%H", "--", "AGENTS.md"]);
+    let committed = match newest.trim() {
+        "" => Vec::new(),
+        commit => lines(git(&["show", "--name-only", "--format=", commit])),
+    };
+    assert_eq!(lacks(&uncommitted, &vnext()), Vec::<&str>::new());
+    assert_eq!(lacks(&committed, &vnext()), Vec::<&str>::new());
+}
+
+#[test]
+fn a_change_that_touches_one_side_only_is_found() {
+    let files = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(lacks(&files(&["AGENTS.md"]), "").len(), 3);
+    assert_eq!(lacks(&files(&["AGENTS.md", "CHANGELOG.md"]), "AGENTS.md: more").len(), 1);
+    let whole = files(&["AGENTS.md", "CHANGELOG.md", "crates/cynode/tests/it/policy.rs"]);
+    assert_eq!(lacks(&whole, "AGENTS.md: more"), Vec::<&str>::new());
+    assert_eq!(lacks(&files(&["README.md"]), ""), Vec::<&str>::new());
+}
+
+#[test]
+fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
+    let table: toml::Table = read("docs/conformance.toml").parse().unwrap();
+    let tests = tests();
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (seed, rows) in &table {
+        let rows = rows.as_table().unwrap_or_else(|| panic!("{seed} is no table"));
+        for (id, proof) in rows {
+            if !id.starts_with(&format!("{seed}-")) {
+                wrong.push(format!("{id} does not belong under {seed}"));
+            }
+            let (proven, planned) = counts.entry(seed).or_default();
+            match proof {
+                toml::Value::String(word) if word == "planned" => *planned += 1,
+                toml::Value::Array(proofs) if !proofs.is_empty() => {
+                    *proven += 1;
+                    let names = proofs.iter().map(|proof| proof.as_str().unwrap_or_default());
+                    let missing = names.filter(|name| !exists(name, &tests));
+                    wrong.extend(missing.map(|name| format!("{id} names {name}, which does not exist")));
+                }
+                _ => wrong.push(format!("{id} is neither `planned` nor a list of proofs")),
+            }
+        }
+    }
+    for (seed, (proven, planned)) in &counts {
+        println!("{seed}: {proven} proven, {planned} planned");
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    // No row can quietly go missing.
+    let seeds = [("S000", 108), ("S001", 86), ("S002", 66), ("S003", 45), ("S004", 165)];
+    for (seed, rows) in seeds {
+        let (proven, planned) = counts[seed];
+        assert_eq!(proven + planned, rows, "{seed}");
+    }
+}
+
+#[test]
+fn no_code_is_evaluated_at_run_time_and_nothing_is_unsafe() {
+    // There is no interpreter among our libraries, and no shell is started with text from outside.
+    let lock = read("Cargo.lock");
+    let interpreters = ["mlua", "rhai", "rquickjs", "pyo3", "deno_core", "boa_engine", "wasmtime", "libloading"];
+    let linked: Vec<_> =
+        interpreters.iter().filter(|name| lock.contains(&format!("name = \"{name}\"\n"))).collect();
+    assert_eq!(linked, Vec::<&&str>::new());
+    let shell = ["Command::new(\"sh\")", "Command::new(\"bash\")", "Command::new(\"/bin/sh\")"];
+    for path in files("crates").iter().filter(|path| path.ends_with(".rs") && path.contains("/src/")) {
+        let text = read(path);
+        for pattern in shell {
+            assert!(!text.contains(pattern), "{path} starts a shell");
+        }
+        assert!(!text.contains("unsafe {"), "{path} is unsafe");
+    }
+    assert!(read("Cargo.toml").contains("unsafe_code = \"deny\""));
+}
+
+#[test]
+fn no_public_function_of_a_library_returns_a_catch_all_error() {
+    for path in files("crates").iter().filter(|path| path.ends_with(".rs") && path.contains("/src/")) {
+        let program = path.starts_with("crates/cynode/") || path.contains("testkit");
+        if program {
+            continue;
+        }
+        for (number, line) in read(path).lines().enumerate() {
+            let catch_all = line.contains("-> anyhow::Result") || line.contains("Box<dyn std::error::Error");
+            assert!(!(line.contains("pub ") && catch_all), "{path}:{}", number + 1);
+        }
+    }
+}
+
+#[test]
+fn the_map_stays_short_and_knows_every_crate() {
+    let map = read("ARCHITECTURE.md");
+    assert!(map.lines().count() < 150);
+    for manifest in files("crates").iter().filter(|path| path.ends_with("/Cargo.toml")) {
+        let name = manifest.split('/').nth(1).unwrap();
+        assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not know {name}");
+    }
+}
+
+#[test]
+fn every_library_is_pinned_once_and_its_choice_is_written_down() {
+    let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
+    let noted = read("docs/dependencies.md");
+    for (name, _) in manifest["workspace"]["dependencies"].as_table().unwrap() {
+        if !name.starts_with("cynode") {
+            assert!(noted.contains(&format!("`{name}`")), "docs/dependencies.md does not know {name}");
+        }
+    }
+    for path in files("crates").iter().filter(|path| path.ends_with("/Cargo.toml")) {
+        let versions = read(path).lines().filter(|line| line.contains("version = \"")).count();
+        assert_eq!(versions, 0, "{path} states a version of its own");
+    }
+}

@@ -1,0 +1,111 @@
+//! `cynode up` on a machine with PostgreSQL's programs and nothing else.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// The program, with an environment that holds none of our settings.
+pub(crate) fn cynode() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cynode"));
+    for name in ["DATABASE_URL", "PLANNER_MAX_STEPS", "MODEL_TEMPERATURE", "CYNODE_CONFIG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// An address on loopback that is free now.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A directory that PostgreSQL's user may enter.
+fn data_dir() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// Starts it and waits until it says that it runs. Returns what it said.
+fn up(dir: &Path) -> (Child, String) {
+    let mut child = cynode()
+        .args(["up", "--data-dir"])
+        .arg(dir)
+        .arg("--set")
+        .arg(format!("server.listen={}", free_address()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it ended:\n{said}");
+    }
+    (child, said)
+}
+
+fn postmaster(dir: &Path) -> Pid {
+    let text = std::fs::read_to_string(dir.join("postgres/data/postmaster.pid")).unwrap();
+    Pid::from_raw(text.lines().next().unwrap().parse().unwrap()).unwrap()
+}
+
+fn end(mut child: Child) {
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
+    let dir = data_dir();
+    let (child, said) = up(dir.path());
+    assert!(said.contains("/#bootstrap=cyn_boot_"), "{said}");
+    let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
+    assert!(!log.contains("cyn_boot_"), "the token is in the log");
+    let database = postmaster(dir.path());
+    end(child);
+    assert!(test_kill_process(database).is_err(), "PostgreSQL outlived Ctrl-C");
+}
+
+#[test]
+fn up_takes_over_after_its_process_was_killed() {
+    let dir = data_dir();
+    let (mut child, _) = up(dir.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // PostgreSQL is on its way out, or still there; both must do.
+    let (child, said) = up(dir.path());
+    assert!(said.contains("CyNode is running"));
+    end(child);
+}
+
+#[test]
+fn a_second_up_over_the_same_directory_is_refused() {
+    let dir = data_dir();
+    let (child, _) = up(dir.path());
+    let second = cynode()
+        .args(["up", "--data-dir"])
+        .arg(dir.path())
+        .arg("--set")
+        .arg(format!("server.listen={}", free_address()))
+        .output()
+        .unwrap();
+    assert!(!second.status.success());
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert!(stderr.contains("stop it, or choose another --data-dir"), "{stderr}");
+    end(child);
+}
+
+#[test]
+fn an_initialisation_that_was_cut_off_is_begun_anew() {
+    let dir = data_dir();
+    // What a kill in the middle of initdb leaves behind.
+    std::fs::create_dir_all(dir.path().join("postgres/data.new/base")).unwrap();
+    let (child, said) = up(dir.path());
+    assert!(said.contains("CyNode is running"));
+    end(child);
+}
