@@ -77,16 +77,21 @@ pub(crate) fn complete(mut document: openapi::OpenApi) -> openapi::OpenApi {
 pub fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
     let all = [("get", get), ("put", put), ("post", post), ("delete", delete), ("patch", patch)];
-    all.into_iter().filter_map(|(method, found)| found.as_mut().map(|found| (method, found))).collect()
+    all.into_iter()
+        .filter_map(|(method, found)| found.as_mut().map(|found| (method, found)))
+        .collect()
 }
 
 fn key_parameter() -> openapi::path::Parameter {
-    let text = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).max_length(Some(200));
+    let text =
+        ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).max_length(Some(200));
     ParameterBuilder::new()
         .name("Idempotency-Key")
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
-        .description(Some("Names this attempt: sent again with it, the request has no second effect"))
+        .description(Some(
+            "Names this attempt: sent again with it, the request has no second effect",
+        ))
         .schema(Some(text.build()))
         .build()
 }

@@ -1,5 +1,7 @@
 //! What handlers take. A rejection is always problem+json.
 
+#![expect(clippy::disallowed_types, reason = "these are the wrappers")]
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request as HttpRequest},
@@ -127,14 +129,16 @@ fn attempt(parts: &Parts, token: &str, body: &[u8]) -> Result<Option<Attempt>, A
 /// Reads JSON; no body at all is `null`, for endpoints that take nothing.
 fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
     if body.is_empty() {
-        return serde_json::from_str("null").map_err(|_| ApiError::Malformed("a body is missing".into()));
+        return serde_json::from_str("null")
+            .map_err(|_| ApiError::Malformed("a body is missing".into()));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
     if essence.is_none_or(|essence| !essence.eq_ignore_ascii_case("application/json")) {
         return Err(ApiError::MediaType);
     }
-    serde_json::from_slice(body).map_err(|error| ApiError::Malformed(format!("the body is wrong: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::Malformed(format!("the body is wrong: {error}")))
 }
 
 /// Which part of a list is wanted.
@@ -163,7 +167,6 @@ impl PageQuery {
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: serde::Serialize> IntoResponse for Json<T> {
-    #[expect(clippy::disallowed_types, reason = "this is the wrapper")]
     fn into_response(self) -> Response {
         axum::Json(self.0).into_response()
     }

@@ -44,11 +44,14 @@ pub fn router(state: AppState, limits: Limits) -> Router {
     let (router, document) = routes::all().split_for_parts();
     let document = document::complete(document);
     router
-        .merge(routes::document_route(document))
+        .merge(routes::document_route(&document))
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(limits.body))
-        .layer(TimeoutLayer::with_status_code(axum::http::StatusCode::SERVICE_UNAVAILABLE, limits.time))
+        .layer(TimeoutLayer::with_status_code(
+            axum::http::StatusCode::SERVICE_UNAVAILABLE,
+            limits.time,
+        ))
         .layer(CatchPanicLayer::custom(middleware::panicked))
         .layer(axum::middleware::from_fn_with_state(state.clone(), middleware::observe))
         .with_state(state)

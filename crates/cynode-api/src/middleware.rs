@@ -11,7 +11,12 @@ use axum::{
 };
 use cynode_core::trace::{TraceId, TraceParent};
 use cynode_wire::problem::{PROBLEM_JSON, Problem};
-use tracing::{Instrument, field};
+use opentelemetry::{
+    Context,
+    trace::{SpanContext, TraceContextExt, TraceFlags, TraceState},
+};
+use tracing::{Instrument, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{
     AppState,
@@ -36,27 +41,44 @@ pub(crate) async fn observe(
     let span = tracing::info_span!(
         "http.request",
         trace_id = %trace,
-        traceparent = parent.map(|parent| parent.to_string()),
         http.method = %method,
         http.route = route,
-        http.status = field::Empty,
     );
+    join(&span, parent.unwrap_or_else(|| root(&state, trace)));
 
     let start = Instant::now();
     let mut response = next.run(request).instrument(span.clone()).await;
     finish(&mut response, trace);
     let status = response.status().as_u16();
     let duration = start.elapsed();
-    span.record("http.status", status);
     span.in_scope(|| {
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(http.status = status, duration_ms, "answered");
     });
-    let labels =
-        [("method", method.to_string()), ("route", route), ("status", status.to_string())];
+    let labels = [("method", method.to_string()), ("route", route), ("status", status.to_string())];
     metrics::counter!("http_requests_total", &labels).increment(1);
     metrics::histogram!("http_request_seconds", &labels[1..2]).record(duration.as_secs_f64());
     response
+}
+
+/// The parent of a trace that begins here: exported spans then bear the same trace id as our log lines and
+/// event rows.
+fn root(state: &AppState, trace: TraceId) -> TraceParent {
+    let span = u64::from_ne_bytes(state.app.environment().bytes()).max(1);
+    TraceParent { trace, span, flags: 1 }
+}
+
+/// Tells the exporter, if there is one, which trace the span belongs to.
+fn join(span: &Span, parent: TraceParent) {
+    let remote = SpanContext::new(
+        parent.trace.as_u128().into(),
+        parent.span.into(),
+        TraceFlags::new(parent.flags),
+        true,
+        TraceState::NONE,
+    );
+    // Without an exporter there is nobody to tell, which is no failure.
+    let _ = span.set_parent(Context::new().with_remote_span_context(remote));
 }
 
 /// Turns every failure into problem+json, those of the framework too, and names the trace.
@@ -88,14 +110,15 @@ fn finish(response: &mut Response, trace: TraceId) {
 
 fn of_the_framework(status: StatusCode) -> Problem {
     let (code, detail) = match status {
-        StatusCode::SERVICE_UNAVAILABLE => ("timeout", "the request took too long and was given up"),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            ("timeout", "the request took too long and was given up")
+        }
         _ => ("refused", "the request was refused"),
     };
     details(status, code, detail.into(), None)
 }
 
 /// The answer when a handler panicked. The message may hold anything, so it is not repeated.
-#[expect(clippy::needless_pass_by_value, reason = "the signature is tower-http's")]
 pub(crate) fn panicked(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
     tracing::error!(event = "error", "a handler panicked");
     let fix = Some("report it with the trace_id".to_owned());

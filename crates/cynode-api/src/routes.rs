@@ -9,11 +9,17 @@ mod projects;
 mod settings;
 mod tasks;
 
-use axum::{Router, http::StatusCode, response::Response, routing::get};
+use axum::{
+    Router,
+    body::Bytes,
+    http::{StatusCode, header},
+    response::Response,
+    routing::get,
+};
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{AppState, document::Document, error::problem, extract::Json};
+use crate::{AppState, document::Document, error::problem};
 
 pub(crate) fn all() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Document::openapi())
@@ -53,9 +59,12 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(events::follow_events))
 }
 
-/// The document cannot describe itself; it is made once.
-pub(crate) fn document_route(document: OpenApi) -> Router<AppState> {
-    Router::new().route("/v1/openapi.json", get(|| async move { Json(document) }))
+/// The document cannot describe itself. It is written out once: a route is cloned for every connection,
+/// and this one must not carry a megabyte along.
+pub(crate) fn document_route(document: &OpenApi) -> Router<AppState> {
+    let text = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    Router::new().route("/v1/openapi.json", get(|| async move { (json, text) }))
 }
 
 pub(crate) async fn nothing_here() -> Response {

@@ -1,11 +1,6 @@
 //! Keys that programs use in a user's name.
 
-use cynode_core::{
-    accounts::ApiKey,
-    events::EventKind,
-    ids::ApiKeyId,
-    roles::Role,
-};
+use cynode_core::{accounts::ApiKey, events::EventKind, ids::ApiKeyId, roles::Role};
 use cynode_db::accounts;
 use cynode_wire::{
     accounts::{CreateApiKey, CreatedApiKey},

@@ -34,7 +34,7 @@ pub type Operation<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send
 
 /// What an operation works with: one open transaction, who asks, and when.
 pub struct Ctx {
-    tx: Tx,
+    conn: Connection,
     environment: Environment,
     caller: Option<Caller>,
     /// The trace the operation belongs to.
@@ -52,11 +52,9 @@ impl App {
         request: &Request,
         operation: impl for<'a> FnOnce(&'a mut Ctx) -> Operation<'a, T>,
     ) -> Result<T, Error> {
-        let mut ctx = self.open(request).await?;
-        let result = operation(&mut ctx).await;
-        // Nothing was written; the rollback is sent when the transaction is dropped.
-        drop(ctx);
-        result
+        let conn = self.pool.acquire().await.map_err(cynode_db::DbError::from)?;
+        let mut ctx = self.context(request, Connection::Plain(conn));
+        operation(&mut ctx).await
     }
 
     /// Runs an operation that changes state: its writes, its events and the answer kept for a repeat
@@ -98,7 +96,7 @@ impl App {
             }
         }
         ctx.commit().await?;
-        self.commits.send_modify(|count| *count = count.wrapping_add(1));
+        self.committed();
         Ok(Answer { body, replayed: false })
     }
 
@@ -108,8 +106,8 @@ impl App {
         request: &Request,
         secrecy: Secrecy,
     ) -> Result<Option<Answer>, Error> {
-        // The failed transaction cannot be asked anything more.
-        ctx.tx.rollback().await.map_err(cynode_db::DbError::from)?;
+        // The failed transaction cannot be asked anything more; dropped, it is rolled back.
+        drop(ctx);
         let Some(attempt) = &request.attempt else { return Ok(None) };
         let mut ctx = self.open(request).await?;
         idempotency::find(&mut ctx, request, attempt, secrecy).await
@@ -117,14 +115,32 @@ impl App {
 
     pub(crate) async fn open(&self, request: &Request) -> Result<Ctx, Error> {
         let tx = self.pool.begin().await.map_err(cynode_db::DbError::from)?;
-        Ok(Ctx {
-            tx,
+        Ok(self.context(request, Connection::Tx(tx)))
+    }
+
+    fn context(&self, request: &Request, conn: Connection) -> Ctx {
+        Ctx {
+            conn,
             environment: self.environment.clone(),
             caller: request.caller,
             trace: request.trace,
             now: self.environment.now(),
             policy: self.policy,
-        })
+        }
+    }
+
+    /// Refuses a caller whose role in the project is weaker, without a transaction.
+    pub(crate) async fn permit(
+        &self,
+        request: &Request,
+        project: ProjectId,
+        needed: Role,
+    ) -> Result<Caller, Error> {
+        match request.caller {
+            // No need to ask the database.
+            Some(caller) if caller.role >= Some(needed) => Ok(caller),
+            _ => self.read(request, |ctx| Box::pin(ctx.require_in(project, needed))).await,
+        }
     }
 
     /// The sources of time and randomness.
@@ -141,7 +157,18 @@ impl App {
         &self.pool
     }
 
-    pub(crate) fn hashing(&self) -> std::sync::Arc<tokio::sync::Semaphore> {
+    pub(crate) fn shared(&self) -> &crate::Shared {
+        &self.shared
+    }
+
+    /// Tells streams of this process that there may be something new.
+    pub(crate) fn committed(&self) {
+        self.commits.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    pub(crate) fn hashing(
+        &self,
+    ) -> (std::sync::Arc<tokio::sync::Semaphore>, crate::passwords::Workspace) {
         self.hashing.clone()
     }
 }
@@ -158,14 +185,20 @@ impl Request {
 }
 
 impl Ctx {
-    /// The open transaction.
+    /// The way to the database.
     pub(crate) fn conn(&mut self) -> &mut Conn {
-        &mut self.tx
+        match &mut self.conn {
+            Connection::Plain(conn) => conn,
+            Connection::Tx(tx) => tx,
+        }
     }
 
     /// Makes what was written last; without it everything is undone.
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        Ok(self.tx.commit().await.map_err(cynode_db::DbError::from)?)
+        match self.conn {
+            Connection::Plain(_) => Ok(()),
+            Connection::Tx(tx) => Ok(tx.commit().await.map_err(cynode_db::DbError::from)?),
+        }
     }
 
     /// Who asks.
@@ -217,12 +250,16 @@ impl Ctx {
     /// Tells what happened, in this transaction.
     pub(crate) async fn record(&mut self, told: Told) -> Result<(), Error> {
         let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
-        let Told { kind, subject, project, task, data } = told;
-        let event = events::NewEvent { kind, actor, subject, project, task, data };
-        events::insert(self.conn(), &event, trace, now).await?;
-        tracing::info!(event = kind.as_str(), "recorded");
-        Ok(())
+        Ok(events::insert(self.conn(), &told.by(actor), trace, now).await?)
     }
+}
+
+/// What an operation speaks to the database through.
+enum Connection {
+    /// Reads need no transaction: each statement sees what is committed.
+    Plain(cynode_db::Pooled),
+    /// Writes are one transaction; dropped, it is rolled back.
+    Tx(Tx),
 }
 
 /// What happened, before it has a place and a time.
@@ -238,6 +275,12 @@ impl Told {
     /// Something of that kind, about the installation.
     pub(crate) fn new(kind: EventKind, data: Value) -> Self {
         Self { kind, subject: None, project: None, task: None, data }
+    }
+
+    /// The event, done by `actor`.
+    pub(crate) fn by(self, actor: Option<UserId>) -> events::NewEvent {
+        let Self { kind, subject, project, task, data } = self;
+        events::NewEvent { kind, actor, subject, project, task, data }
     }
 
     /// It concerns this user's account.

@@ -68,21 +68,27 @@ impl Error {
     }
 
     /// It is not there.
-    pub(crate) fn not_found(what: &'static str, id: impl ToString) -> Self {
+    pub(crate) fn not_found(what: &'static str, id: impl std::fmt::Display) -> Self {
         Self::NotFound { what, id: id.to_string() }
     }
 
     /// What to do next, when there is something.
     pub const fn fix(&self) -> Option<&'static str> {
         match self {
-            Self::Unauthenticated => Some("log in, or send a valid API key as `Authorization: Bearer …`"),
+            Self::Unauthenticated => {
+                Some("log in, or send a valid API key as `Authorization: Bearer …`")
+            }
             Self::Forbidden { .. } => Some("ask an admin of that place for the role"),
-            Self::Version { .. } => Some("read it again, look at what changed, and send the new version"),
+            Self::Version { .. } => {
+                Some("read it again, look at what changed, and send the new version")
+            }
             Self::KeyReused => Some("make a new Idempotency-Key for each new request"),
             Self::Taken { .. } => Some("choose another name"),
             Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
             Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
-            Self::NotFound { .. } | Self::Invalid(_) | Self::Transition(_) | Self::Conflict(_) => None,
+            Self::NotFound { .. } | Self::Invalid(_) | Self::Transition(_) | Self::Conflict(_) => {
+                None
+            }
         }
     }
 }

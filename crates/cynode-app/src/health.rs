@@ -36,7 +36,9 @@ async fn look(app: &App) -> Result<Vec<Check>, DbError> {
     let mut checks = vec![Check::ok("database", "PostgreSQL answers")];
     let pending = schema::pending(&mut conn).await.map_err(|error| match error {
         schema::SchemaError::Db(error) => error,
-        schema::SchemaError::Migrate(_) => DbError::Corrupt { table: "_sqlx_migrations", column: "version" },
+        schema::SchemaError::Migrate(_) => {
+            DbError::Corrupt { table: "_sqlx_migrations", column: "version" }
+        }
     })?;
     if !pending.is_empty() {
         let detail = format!("{} migrations are missing: {}", pending.len(), pending.join(", "));
@@ -55,7 +57,11 @@ async fn look(app: &App) -> Result<Vec<Check>, DbError> {
     checks.push(if health::has_admin(&mut conn).await? {
         Check::ok("admin", "the installation has an admin")
     } else {
-        Check::warning("admin", "nobody can log in yet", "run `cynode admin bootstrap` and open the link")
+        Check::warning(
+            "admin",
+            "nobody can log in yet",
+            "run `cynode admin bootstrap` and open the link",
+        )
     });
     Ok(checks)
 }

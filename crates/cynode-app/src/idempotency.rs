@@ -1,10 +1,7 @@
 //! Repeats: the same request sent again gives the same answer and has no second effect.
 
-use chacha20poly1305::{
-    KeyInit, XChaCha20Poly1305,
-    aead::Aead,
-};
-use cynode_db::idempotency::{self as stored, Key};
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305, aead::Aead};
+use cynode_db::idempotency::{self as stored, Keep, Key};
 use sha2::{Digest, Sha256};
 
 use crate::{Ctx, Error, Request};
@@ -45,7 +42,8 @@ impl Attempt {
     /// The attempt that `key` names: `token` is what the caller authenticated with, `request` what was
     /// asked, as parts that cannot run into each other.
     pub fn new(key: &str, token: &str, request: &[&[u8]]) -> Result<Self, Error> {
-        let good = (1..=Self::MAX_KEY).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+        let good =
+            (1..=Self::MAX_KEY).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
         if !good {
             return Err(Error::Invalid(format!(
                 "an Idempotency-Key has 1 to {} printable characters without spaces",
@@ -58,7 +56,7 @@ impl Attempt {
         Ok(Self { key: key.to_owned(), request_digest: digest(&parts), seal })
     }
 
-    fn stored(&self, request: &Request) -> Key {
+    pub(crate) fn stored(&self, request: &Request) -> Key {
         let (actor, key) = (request.key_owner(), self.key.clone());
         Key { actor, key, request_digest: self.request_digest }
     }
@@ -76,19 +74,19 @@ pub(crate) async fn keep(
     secrecy: Secrecy,
     body: &[u8],
 ) -> Result<bool, Error> {
-    let sealed;
     let answer = match secrecy {
-        Secrecy::Open => body,
+        Secrecy::Open => body.to_vec(),
         Secrecy::Sealed => {
             let nonce = ctx.environment().bytes::<24>();
             let cipher = attempt.cipher().encrypt(&nonce.into(), body);
-            let cipher = cipher.map_err(|e| Error::Internal(anyhow::anyhow!("sealing failed: {e}")))?;
-            sealed = [nonce.as_slice(), &cipher].concat();
-            &sealed
+            let cipher =
+                cipher.map_err(|e| Error::Internal(anyhow::anyhow!("sealing failed: {e}")))?;
+            [nonce.as_slice(), &cipher].concat()
         }
     };
     let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.idempotency_lifetime);
-    Ok(stored::keep(ctx.conn(), &attempt.stored(request), answer, now, expires_at).await?)
+    let keep = Keep { key: attempt.stored(request), answer, expires_at };
+    Ok(stored::keep(ctx.conn(), &keep, now).await?)
 }
 
 /// The answer that was given to the same request before.

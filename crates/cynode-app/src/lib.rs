@@ -8,6 +8,7 @@
 //! `tasks::create(ctx, body)`. Time and randomness come from [`Environment`], never from the system.
 
 pub mod api_keys;
+mod batch;
 pub mod bootstrap;
 mod context;
 mod environment;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use cynode_db::Pool;
 use time::Duration;
 use tokio::sync::{Semaphore, watch};
+use tokio_util::task::TaskTracker;
 
 pub use context::{Ctx, Operation, Request};
 pub use cynode_db::authentication::Caller;
@@ -68,14 +70,29 @@ pub struct App {
     policy: Policy,
     /// Counts commits, so that event streams of this process need not wait for their next look.
     commits: watch::Sender<u64>,
-    /// Password hashing takes a core and 19 MiB for each; more at once would only queue.
-    hashing: Arc<Semaphore>,
+    /// Password hashing takes a core and 19 MiB; it is done one at a time.
+    hashing: (Arc<Semaphore>, passwords::Workspace),
+    /// Work of several requests done at once.
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    callers: sessions::Callers,
+    new_tasks: tasks::NewTasks,
 }
 
 impl App {
-    /// Puts the parts together.
+    /// Puts the parts together. It must be called inside the async runtime; what it starts ends when the
+    /// last clone is dropped.
     pub fn new(pool: Pool, environment: Environment, policy: Policy) -> Self {
         let (commits, _) = watch::channel(0);
-        Self { pool, environment, policy, commits, hashing: Arc::new(Semaphore::new(2)) }
+        let lanes = TaskTracker::new();
+        let shared = Shared {
+            callers: sessions::callers(&lanes, &pool, &environment),
+            new_tasks: tasks::new_tasks(&lanes, &pool),
+        };
+        let hashing = (Arc::new(Semaphore::new(1)), passwords::Workspace::default());
+        let shared = Arc::new(shared);
+        Self { pool, environment, policy, commits, hashing, shared }
     }
 }

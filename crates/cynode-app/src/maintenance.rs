@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::App;
 
 /// How often.
-const EVERY: Duration = Duration::from_secs(600);
+const EVERY: Duration = Duration::from_mins(10);
 
 /// Most rows removed in one statement, so that no lock is held for long.
 const BATCH: i64 = 1000;

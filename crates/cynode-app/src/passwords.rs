@@ -1,6 +1,8 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
 use argon2::{
-    Argon2, PasswordHasher, PasswordVerifier,
-    password_hash::phc::PasswordHash,
+    Algorithm, Argon2, Block, Params, Version,
+    password_hash::phc::{Output, PasswordHash, Salt},
 };
 use cynode_wire::accounts::SecretText;
 
@@ -20,6 +22,51 @@ impl HashedPassword {
 /// What is checked when no such user exists, so that the answer takes as long as for one who does.
 const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
+/// The 19 MiB that a hash works in: one for the process, used by one hash at a time and kept, since
+/// memory that comes and goes in such pieces is what an allocator gives back last.
+#[derive(Clone, Default)]
+pub(crate) struct Workspace(Arc<Mutex<Vec<Block>>>);
+
+impl Workspace {
+    fn hash(&self, password: &[u8], salt: &[u8], params: Params) -> argon2::Result<[u8; 32]> {
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let needed = argon2.params().block_count();
+        if blocks.len() < needed {
+            blocks.resize(needed, Block::default());
+        }
+        let mut output = [0; 32];
+        argon2.hash_password_into_with_memory(
+            password,
+            salt,
+            &mut output,
+            &mut blocks[..needed],
+        )?;
+        Ok(output)
+    }
+
+    fn verify(&self, password: &[u8], stored: &str) -> bool {
+        let Ok(stored) = PasswordHash::new(stored) else { return false };
+        let (Some(salt), Some(expected)) = (&stored.salt, &stored.hash) else { return false };
+        let Ok(params) = Params::try_from(&stored) else { return false };
+        let Ok(output) = self.hash(password, salt.as_ref(), params) else { return false };
+        // `Output` compares in constant time.
+        Output::new(&output).is_ok_and(|output| output == *expected)
+    }
+}
+
+fn phc(output: &[u8], salt: &[u8]) -> Option<String> {
+    let params = Params::default();
+    let hash = PasswordHash {
+        algorithm: Algorithm::Argon2id.ident(),
+        version: Some(Version::V0x13.into()),
+        params: (&params).try_into().ok()?,
+        salt: Some(Salt::new(salt).ok()?),
+        hash: Some(Output::new(output).ok()?),
+    };
+    Some(hash.to_string())
+}
+
 impl App {
     /// Hashes a password that obeys the rule: 12 to 256 characters. No connection is held meanwhile.
     pub async fn hash_password(&self, password: &SecretText) -> Result<HashedPassword, Error> {
@@ -27,15 +74,12 @@ impl App {
             return Err(Error::Invalid("a password has 12 to 256 characters".into()));
         }
         let (password, salt) = (password.0.clone(), self.environment().bytes::<16>());
-        let hash = self.on_a_hashing_thread(move || {
-            let hash: PasswordHash =
-                Argon2::default().hash_password_with_salt(password.as_bytes(), &salt)?;
-            Ok::<_, argon2::password_hash::Error>(hash.to_string())
+        let hash = self.on_a_hashing_thread(move |workspace| {
+            let output = workspace.hash(password.as_bytes(), &salt, Params::default()).ok()?;
+            phc(&output, &salt)
         });
-        match hash.await? {
-            Ok(hash) => Ok(HashedPassword(hash)),
-            Err(error) => Err(Error::Internal(anyhow::anyhow!("hashing failed: {error}"))),
-        }
+        let failed = || Error::Internal(anyhow::anyhow!("hashing a password failed"));
+        hash.await?.map(HashedPassword).ok_or_else(failed)
     }
 
     /// Whether the password is the one that was hashed; with no hash it takes as long and is wrong.
@@ -45,11 +89,9 @@ impl App {
         stored: Option<String>,
     ) -> Result<bool, Error> {
         let password = password.0.clone();
-        self.on_a_hashing_thread(move || {
+        self.on_a_hashing_thread(move |workspace| {
             let known = stored.is_some();
-            let stored = stored.unwrap_or_else(|| NOBODY.to_owned());
-            let good = PasswordHash::new(&stored)
-                .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
+            let good = workspace.verify(password.as_bytes(), stored.as_deref().unwrap_or(NOBODY));
             known && good
         })
         .await
@@ -57,14 +99,38 @@ impl App {
 
     async fn on_a_hashing_thread<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(&Workspace) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let permit = self.hashing().acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
+        let (turn, workspace) = self.hashing();
+        let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
         let done = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(permit);
+            let result = work(&workspace);
+            drop(turn);
             result
         });
         done.await.map_err(|e| Error::Internal(e.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argon2::{PasswordHasher, PasswordVerifier};
+
+    use super::*;
+
+    #[test]
+    fn our_hash_is_what_the_library_makes_and_verifies() {
+        let (workspace, salt) = (Workspace::default(), [7; 16]);
+        let output = workspace.hash(b"correct horse battery", &salt, Params::default()).unwrap();
+        let ours = phc(&output, &salt).unwrap();
+        let theirs: PasswordHash =
+            Argon2::default().hash_password_with_salt(b"correct horse battery", &salt).unwrap();
+        assert_eq!(ours, theirs.to_string());
+        let parsed = PasswordHash::new(&ours).unwrap();
+        assert!(Argon2::default().verify_password(b"correct horse battery", &parsed).is_ok());
+        assert!(workspace.verify(b"correct horse battery", &ours));
+        assert!(!workspace.verify(b"wrong horse battery", &ours));
+        assert!(!workspace.verify(b"correct horse battery", "nonsense"));
+        assert!(!workspace.verify(b"", NOBODY));
     }
 }

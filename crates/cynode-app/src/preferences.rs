@@ -171,7 +171,8 @@ pub async fn effective(
             caller.user
         }
         About::Task(id) => {
-            let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+            let task =
+                tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
             ctx.require_in(task.project, Role::Viewer).await?;
             scopes.extend([Scope::Project(task.project), Scope::Task(id)]);
             task.created_by

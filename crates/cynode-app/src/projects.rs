@@ -55,7 +55,10 @@ pub async fn create(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error
     };
     match projects::insert(ctx.conn(), &project).await {
         Err(error) if error.refused_by("projects_slug_taken") => {
-            return Err(Error::Taken { what: "a project with the slug", name: project.slug.into() });
+            return Err(Error::Taken {
+                what: "a project with the slug",
+                name: project.slug.into(),
+            });
         }
         result => result?,
     }

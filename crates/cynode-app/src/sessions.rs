@@ -1,27 +1,67 @@
 //! Logging in and out, and who is behind a token.
 
 use cynode_core::{accounts::Credential, events::EventKind, ids::SessionId};
-use cynode_db::{DbError, accounts, authentication};
+use cynode_db::{DbError, Pool, accounts, authentication};
 use cynode_wire::accounts::{Login, MeView, SessionView};
 use serde_json::json;
+use tokio_util::task::TaskTracker;
 
 use crate::{
-    App, Caller, Ctx, Error, Request,
+    App, Caller, Ctx, Environment, Error, Request,
+    batch::Batcher,
     context::Told,
     tokens::{self, Presented, TokenKind},
 };
+
+/// Looks up who is behind the tokens of several requests at once.
+pub(crate) type Callers = Batcher<Presented, Option<Caller>>;
+
+pub(crate) fn callers(lanes: &TaskTracker, pool: &Pool, environment: &Environment) -> Callers {
+    let (pool, environment) = (pool.clone(), environment.clone());
+    Batcher::start(lanes, 1, move |shown: Vec<Presented>| {
+        let (pool, environment) = (pool.clone(), environment.clone());
+        async move {
+            let found = look_up(&pool, &environment, &shown).await.ok()?;
+            // Of two equal tokens both get the caller.
+            let caller =
+                |hash| found.iter().find(|(known, _)| *known == hash).map(|(_, caller)| *caller);
+            Some(shown.iter().map(|shown| caller(shown.hash)).collect())
+        }
+    })
+}
+
+async fn look_up(
+    pool: &Pool,
+    environment: &Environment,
+    shown: &[Presented],
+) -> Result<Vec<([u8; 32], Caller)>, DbError> {
+    let of_kind = |kind| -> Vec<[u8; 32]> {
+        shown.iter().filter(|shown| shown.kind == kind).map(|shown| shown.hash).collect()
+    };
+    let (sessions, keys) = (of_kind(TokenKind::Session), of_kind(TokenKind::ApiKey));
+    let mut conn = pool.acquire().await?;
+    let now = environment.now();
+    let mut found = Vec::new();
+    if !sessions.is_empty() {
+        found.extend(authentication::sessions(&mut conn, &sessions, now).await?);
+    }
+    if !keys.is_empty() {
+        found.extend(authentication::api_keys(&mut conn, &keys, now).await?);
+    }
+    Ok(found)
+}
 
 impl App {
     /// Who is behind a token, asked anew each time: what was revoked, ended, expired or switched off
     /// stops working with the next request.
     #[tracing::instrument(name = "app.sessions.authenticate", skip_all)]
     pub async fn authenticate(&self, shown: &Presented) -> Result<Caller, Error> {
-        let now = self.environment().now();
-        let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
-        let caller = match shown.kind {
-            TokenKind::Session => authentication::session(&mut conn, &shown.hash, now).await?,
-            TokenKind::ApiKey => authentication::api_key(&mut conn, &shown.hash, now).await?,
-            TokenKind::Bootstrap => None,
+        let caller = if let Some(caller) = self.shared().callers.submit(*shown).await {
+            caller
+        } else {
+            // The shared look-up failed; alone we learn why.
+            let found = look_up(self.pool(), self.environment(), &[*shown]).await?;
+            found.into_iter().next().map(|(_, caller)| caller)
         };
         caller.ok_or(Error::Unauthenticated)
     }

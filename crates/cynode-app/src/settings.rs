@@ -78,7 +78,11 @@ pub async fn delete(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), 
 }
 
 /// Somebody else wrote in between.
-pub(crate) fn version_error(key: &DottedKey, expected: Expected, there: Option<Versioned>) -> Error {
+pub(crate) fn version_error(
+    key: &DottedKey,
+    expected: Expected,
+    there: Option<Versioned>,
+) -> Error {
     let actual = there.map_or(0, |value| value.version);
     Error::Version { key: key.to_string(), expected: expected.number(), actual }
 }

@@ -7,14 +7,20 @@ use cynode_core::{
     roles::Role,
     tasks::{Task, TaskState, TaskStateName},
 };
-use cynode_db::tasks::{self, Filter, Inserted};
+use cynode_db::{
+    Pool,
+    idempotency::Keep,
+    tasks::{self, Filter, Inserted, NewTask},
+};
 use cynode_wire::{
     page::{Page, PageRequest},
-    tasks::CreateTask,
+    tasks::{CreateTask, TaskView},
 };
 use serde_json::json;
+use time::OffsetDateTime;
+use tokio_util::task::TaskTracker;
 
-use crate::{Ctx, Error, context::Told};
+use crate::{Answer, App, Caller, Ctx, Error, Request, batch::Batcher, context::Told};
 
 /// How often a name made by us is tried with the next number, when others take names meanwhile.
 const NAME_ATTEMPTS: u32 = 20;
@@ -22,20 +28,95 @@ const NAME_ATTEMPTS: u32 = 20;
 /// Most things that may be required or waited for.
 const MOST_CRITERIA: usize = 100;
 
+/// Stores the new tasks of several requests at once.
+pub(crate) type NewTasks = Batcher<NewTask, ()>;
+
+pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
+    let pool = pool.clone();
+    // One lane: while a batch is stored the next one grows, and a larger batch costs less for each task.
+    Batcher::start(lanes, 1, move |new: Vec<NewTask>| {
+        let pool = pool.clone();
+        async move {
+            let mut conn = pool.acquire().await.ok()?;
+            // Whatever it is (a name taken, a key used), each request alone learns it for itself.
+            tasks::insert_many(&mut conn, &new).await.ok()?;
+            Some(vec![(); new.len()])
+        }
+    })
+}
+
+/// Accepts a task, together with others that arrive at the same moment when it is a plain one.
+#[tracing::instrument(name = "app.tasks.submit", skip_all, fields(project.id = %body.project_id))]
+pub async fn submit(app: &App, request: &Request, body: CreateTask) -> Result<Answer, Error> {
+    // A name to be found and dependencies to be looked at need a transaction of their own.
+    if body.name.is_some()
+        && body.depends_on.is_empty()
+        && let Some(answer) = submit_with_others(app, request, &body).await?
+    {
+        return Ok(answer);
+    }
+    app.mutate(request, |ctx| Box::pin(async { Ok(TaskView::from(create(ctx, body).await?)) }))
+        .await
+}
+
+/// `None` when it must be tried alone. If a batch was stored and only its confirmation was lost, then
+/// alone the key is found, or without a key the name is taken: nothing is stored twice.
+async fn submit_with_others(
+    app: &App,
+    request: &Request,
+    body: &CreateTask,
+) -> Result<Option<Answer>, Error> {
+    let caller = app.permit(request, body.project_id, Role::Operator).await?;
+    let environment = app.environment();
+    let now = environment.now();
+    let task = build(body.clone(), caller, TaskId::from_uuid(environment.uuid(now)), now)?;
+    let body = serde_json::to_vec(&TaskView::from(task.clone()));
+    let body = body.map_err(|error| Error::Internal(error.into()))?;
+    let kept = request.attempt.as_ref().map(|attempt| Keep {
+        key: attempt.stored(request),
+        answer: body.clone(),
+        expires_at: now + app.policy.idempotency_lifetime,
+    });
+    let event = told(&task).by(Some(caller.user));
+    let new = NewTask { task, event, trace: request.trace, kept };
+    let stored = app.shared().new_tasks.submit(new).await;
+    if stored.is_some() {
+        app.committed();
+    }
+    Ok(stored.map(|()| Answer { body, replayed: false }))
+}
+
 /// Accepts a task.
 #[tracing::instrument(name = "app.tasks.create", skip_all, fields(project.id = %body.project_id))]
 pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
     let caller = ctx.require_in(body.project_id, Role::Operator).await?;
+    let given = body.name.is_some();
+    let mut task = build(body, caller, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
+    if given {
+        store(ctx, &task).await?;
+    } else {
+        store_under_a_free_name(ctx, &mut task).await?;
+    }
+    ctx.record(told(&task)).await?;
+    Ok(task)
+}
+
+fn told(task: &Task) -> Told {
+    let told = Told::new(EventKind::TaskCreated, json!({ "name": task.name }));
+    told.project(task.project).task(task.id)
+}
+
+fn build(body: CreateTask, caller: Caller, id: TaskId, now: OffsetDateTime) -> Result<Task, Error> {
     let mut depends_on = body.depends_on;
     depends_on.sort_unstable();
     depends_on.dedup();
     if body.acceptance_criteria.len() > MOST_CRITERIA || depends_on.len() > MOST_CRITERIA {
-        let most = format!("a task has at most {MOST_CRITERIA} criteria and {MOST_CRITERIA} dependencies");
+        let most =
+            format!("a task has at most {MOST_CRITERIA} criteria and {MOST_CRITERIA} dependencies");
         return Err(Error::Invalid(most));
     }
-    let given = body.name.is_some();
-    let mut task = Task {
-        id: TaskId::from_uuid(ctx.uuid()),
+    Ok(Task {
+        id,
         project: body.project_id,
         name: body.name.unwrap_or_else(|| TaskName::derive(body.description.as_str())),
         description: body.description,
@@ -44,17 +125,9 @@ pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
         state: TaskState::Queued,
         depends_on,
         created_by: caller.user,
-        created_at: ctx.now,
-        updated_at: ctx.now,
-    };
-    if given {
-        store(ctx, &task).await?;
-    } else {
-        store_under_a_free_name(ctx, &mut task).await?;
-    }
-    let told = Told::new(EventKind::TaskCreated, json!({ "name": task.name }));
-    ctx.record(told.project(task.project).task(task.id)).await?;
-    Ok(task)
+        created_at: now,
+        updated_at: now,
+    })
 }
 
 async fn store(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
@@ -67,9 +140,9 @@ async fn store(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
             Inserted::NameTaken => {
                 Err(Error::Taken { what: "a task with the name", name: task.name.to_string() })
             }
-            Inserted::UnknownDependency => Err(Error::Invalid(
-                "`depends_on` names a task that is not in this project".into(),
-            )),
+            Inserted::UnknownDependency => {
+                Err(Error::Invalid("`depends_on` names a task that is not in this project".into()))
+            }
         },
     }
 }

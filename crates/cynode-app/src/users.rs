@@ -47,7 +47,10 @@ pub(crate) async fn store(
     let now = ctx.now;
     match accounts::insert_user(ctx.conn(), user).await {
         Err(error) if error.refused_by("users_handle_taken") => {
-            return Err(Error::Taken { what: "a user with the handle", name: user.handle.to_string() });
+            return Err(Error::Taken {
+                what: "a user with the handle",
+                name: user.handle.to_string(),
+            });
         }
         result => result?,
     }
@@ -85,7 +88,9 @@ pub async fn update(
     let role = body.role.map(Option::<Role>::from);
     let weakened = body.active == Some(false) || role.is_some_and(|role| role != Some(Role::Admin));
     if weakened && accounts::other_admins(ctx.conn(), id).await? == 0 {
-        return Err(Error::Conflict("an installation needs an active admin: make another one first"));
+        return Err(Error::Conflict(
+            "an installation needs an active admin: make another one first",
+        ));
     }
     if let Some(active) = body.active {
         let state = if active { UserState::Active } else { UserState::Disabled { at: now } };

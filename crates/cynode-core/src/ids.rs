@@ -92,7 +92,9 @@ ids! {
 fn parse(text: &str, prefix: &'static str) -> Result<Uuid, IdError> {
     text.strip_prefix(prefix)
         .and_then(|rest| rest.strip_prefix('_'))
-        .filter(|hex| hex.len() == 32 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+        .filter(|hex| {
+            hex.len() == 32 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        })
         .and_then(|hex| Uuid::try_parse(hex).ok())
         .ok_or(IdError { prefix })
 }

@@ -112,7 +112,9 @@ impl TaskName {
     /// A name from the first words of a brief; `task` when there is no usable word.
     pub fn derive(brief: &str) -> Self {
         let mut name = String::new();
-        for word in brief.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).take(6) {
+        for word in
+            brief.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).take(6)
+        {
             let joined = name.len() + usize::from(!name.is_empty()) + word.len();
             if joined > Self::BASE {
                 break;
@@ -187,7 +189,9 @@ fn email(what: &'static str, text: &str) -> Result<(), TextError> {
     length(what, text, 3, 254)?;
     alphabet(what, text, |c| !hidden(c) && !c.is_whitespace())?;
     match text.split_once('@') {
-        Some((local, host)) if !local.is_empty() && host.contains('.') && !host.contains('@') => Ok(()),
+        Some((local, host)) if !local.is_empty() && host.contains('.') && !host.contains('@') => {
+            Ok(())
+        }
         Some(_) | None => Err(TextError::Shape { what, rule: "has the form name@host" }),
     }
 }

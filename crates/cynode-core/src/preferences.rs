@@ -173,10 +173,12 @@ pub fn known(key: &DottedKey) -> Option<ValueKind> {
             Some(ValueKind::Strings)
         }
         "additional_context" if agent_key.is_some() => Some(ValueKind::StringOrStrings),
-        "workflow.max_step_retries" | "workflow.max_node_retries"
+        "workflow.max_step_retries"
+        | "workflow.max_node_retries"
         | "standards.markdown.line_length" => Some(ValueKind::Count),
         "output.summary_style" | "language.preferred" => Some(ValueKind::String),
-        "definition_of_done.required_checks" | "security.web_browse.allowed_domains"
+        "definition_of_done.required_checks"
+        | "security.web_browse.allowed_domains"
         | "code.language.disallowed" => Some(ValueKind::Strings),
         _ => None,
     }

@@ -33,7 +33,11 @@ impl TryFrom<UserRow> for User {
             id: UserId::from_uuid(row.user_id),
             handle: row.handle.try_into().map_err(corrupt("users", "handle"))?,
             display_name: row.display_name.try_into().map_err(corrupt("users", "display_name"))?,
-            email: row.email.map(TryInto::try_into).transpose().map_err(corrupt("users", "email"))?,
+            email: row
+                .email
+                .map(TryInto::try_into)
+                .transpose()
+                .map_err(corrupt("users", "email"))?,
             role: row.role.map(|name| role("role_bindings", &name)).transpose()?,
             state: row.disabled_at.map_or(UserState::Active, |at| UserState::Disabled { at }),
             created_at: row.created_at,
@@ -68,24 +72,28 @@ pub async fn set_installation_role(
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     match role {
-        Some(role) => sqlx::query!(
-            "
+        Some(role) => {
+            sqlx::query!(
+                "
             INSERT INTO role_bindings (user_id, role, bound_at)
             VALUES ($1, $2, $3)
             ON CONFLICT ON CONSTRAINT role_bindings_once DO UPDATE SET role = $2, bound_at = $3
             ",
-            user.as_uuid(),
-            role.as_str(),
-            now,
-        )
-        .execute(conn)
-        .await?,
-        None => sqlx::query!(
-            "DELETE FROM role_bindings WHERE user_id = $1 AND project_id IS NULL",
-            user.as_uuid(),
-        )
-        .execute(conn)
-        .await?,
+                user.as_uuid(),
+                role.as_str(),
+                now,
+            )
+            .execute(conn)
+            .await?
+        }
+        None => {
+            sqlx::query!(
+                "DELETE FROM role_bindings WHERE user_id = $1 AND project_id IS NULL",
+                user.as_uuid(),
+            )
+            .execute(conn)
+            .await?
+        }
     };
     Ok(())
 }
@@ -252,7 +260,11 @@ pub async fn end_session(
 }
 
 /// Ends every session of a user.
-pub async fn end_sessions(conn: &mut Conn, user: UserId, now: OffsetDateTime) -> Result<(), DbError> {
+pub async fn end_sessions(
+    conn: &mut Conn,
+    user: UserId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
     sqlx::query!(
         "UPDATE user_sessions SET ended_at = $2 WHERE user_id = $1 AND ended_at IS NULL",
         user.as_uuid(),

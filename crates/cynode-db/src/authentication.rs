@@ -6,8 +6,12 @@ use cynode_core::{
     roles::Role,
 };
 use time::OffsetDateTime;
+use uuid::Uuid;
 
-use crate::{Conn, DbError, error::role};
+use crate::{
+    Conn, DbError,
+    error::{corrupt, role},
+};
 
 /// A caller that the database knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +24,16 @@ pub struct Caller {
     pub role: Option<Role>,
 }
 
-/// The caller behind a session token that works at `now`.
-#[tracing::instrument(name = "db.authentication.session", skip_all)]
-pub async fn session(
+/// The callers behind those of the session tokens that work at `now`.
+#[tracing::instrument(name = "db.authentication.sessions", skip_all)]
+pub async fn sessions(
     conn: &mut Conn,
-    token_hash: &[u8; 32],
+    token_hashes: &[[u8; 32]],
     now: OffsetDateTime,
-) -> Result<Option<Caller>, DbError> {
-    let row = sqlx::query!(
+) -> Result<Vec<([u8; 32], Caller)>, DbError> {
+    let rows = sqlx::query!(
         r#"
-        SELECT s.session_id, s.user_id, ARRAY(
+        SELECT s.token_hash, s.session_id, s.user_id, ARRAY(
             SELECT b.role FROM role_bindings b WHERE b.user_id = s.user_id AND b.project_id IS NULL
             UNION ALL
             SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
@@ -37,30 +41,31 @@ pub async fn session(
         ) AS "roles!"
         FROM user_sessions s
         JOIN users u USING (user_id)
-        WHERE s.token_hash = $1 AND s.ended_at IS NULL AND s.expires_at > $2 AND u.state = 'active'
+        WHERE s.token_hash = ANY($1) AND s.ended_at IS NULL AND s.expires_at > $2 AND u.state = 'active'
         "#,
-        token_hash,
+        token_hashes as &[[u8; 32]],
         now,
     )
-    .fetch_optional(conn)
+    .fetch_all(conn)
     .await?;
-    row.map(|row| {
-        let credential = Credential::Session(SessionId::from_uuid(row.session_id));
-        Ok(Caller { user: UserId::from_uuid(row.user_id), credential, role: strongest(&row.roles)? })
-    })
-    .transpose()
+    rows.into_iter()
+        .map(|row| {
+            let credential = Credential::Session(SessionId::from_uuid(row.session_id));
+            known("user_sessions", row.token_hash, row.user_id, credential, &row.roles)
+        })
+        .collect()
 }
 
-/// The caller behind an API key that works at `now`.
-#[tracing::instrument(name = "db.authentication.api_key", skip_all)]
-pub async fn api_key(
+/// The callers behind those of the API keys that work at `now`.
+#[tracing::instrument(name = "db.authentication.api_keys", skip_all)]
+pub async fn api_keys(
     conn: &mut Conn,
-    token_hash: &[u8; 32],
+    token_hashes: &[[u8; 32]],
     now: OffsetDateTime,
-) -> Result<Option<Caller>, DbError> {
-    let row = sqlx::query!(
+) -> Result<Vec<([u8; 32], Caller)>, DbError> {
+    let rows = sqlx::query!(
         r#"
-        SELECT k.api_key_id, k.user_id, ARRAY(
+        SELECT k.token_hash, k.api_key_id, k.user_id, ARRAY(
             SELECT b.role FROM role_bindings b WHERE b.user_id = k.user_id AND b.project_id IS NULL
             UNION ALL
             SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
@@ -68,19 +73,31 @@ pub async fn api_key(
         ) AS "roles!"
         FROM api_keys k
         JOIN users u USING (user_id)
-        WHERE k.token_hash = $1 AND k.revoked_at IS NULL
+        WHERE k.token_hash = ANY($1) AND k.revoked_at IS NULL
           AND (k.expires_at IS NULL OR k.expires_at > $2) AND u.state = 'active'
         "#,
-        token_hash,
+        token_hashes as &[[u8; 32]],
         now,
     )
-    .fetch_optional(conn)
+    .fetch_all(conn)
     .await?;
-    row.map(|row| {
-        let credential = Credential::ApiKey(ApiKeyId::from_uuid(row.api_key_id));
-        Ok(Caller { user: UserId::from_uuid(row.user_id), credential, role: strongest(&row.roles)? })
-    })
-    .transpose()
+    rows.into_iter()
+        .map(|row| {
+            let credential = Credential::ApiKey(ApiKeyId::from_uuid(row.api_key_id));
+            known("api_keys", row.token_hash, row.user_id, credential, &row.roles)
+        })
+        .collect()
+}
+
+fn known(
+    table: &'static str,
+    token_hash: Vec<u8>,
+    user: Uuid,
+    credential: Credential,
+    roles: &[String],
+) -> Result<([u8; 32], Caller), DbError> {
+    let hash = token_hash.try_into().map_err(corrupt(table, "token_hash"))?;
+    Ok((hash, Caller { user: UserId::from_uuid(user), credential, role: strongest(roles)? }))
 }
 
 /// The user's strongest role in a project by membership or group; the installation's is not counted.

@@ -26,7 +26,10 @@ impl DbError {
         matches!(
             self,
             Self::Failed(
-                sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_)
+                sqlx::Error::Io(_)
+                    | sqlx::Error::PoolTimedOut
+                    | sqlx::Error::PoolClosed
+                    | sqlx::Error::Tls(_)
             )
         )
     }
@@ -53,9 +56,6 @@ pub(crate) fn corrupt<E>(table: &'static str, column: &'static str) -> impl Fn(E
 }
 
 /// Reads a role; the CHECK of every role column admits only known names.
-pub(crate) fn role(
-    table: &'static str,
-    name: &str,
-) -> Result<cynode_core::roles::Role, DbError> {
+pub(crate) fn role(table: &'static str, name: &str) -> Result<cynode_core::roles::Role, DbError> {
     cynode_core::roles::Role::from_name(name).ok_or(DbError::Corrupt { table, column: "role" })
 }

@@ -144,19 +144,21 @@ pub async fn bind(
 ) -> Result<(), DbError> {
     let project = project.map(ProjectId::as_uuid);
     match role {
-        Some(role) => sqlx::query!(
-            "
+        Some(role) => {
+            sqlx::query!(
+                "
             INSERT INTO role_bindings (group_id, project_id, role, bound_at)
             VALUES ($1, $2, $3, $4)
             ON CONFLICT ON CONSTRAINT role_bindings_once DO UPDATE SET role = $3, bound_at = $4
             ",
-            id.as_uuid(),
-            project,
-            role.as_str(),
-            now,
-        )
-        .execute(conn)
-        .await?,
+                id.as_uuid(),
+                project,
+                role.as_str(),
+                now,
+            )
+            .execute(conn)
+            .await?
+        }
         None => sqlx::query!(
             "DELETE FROM role_bindings WHERE group_id = $1 AND project_id IS NOT DISTINCT FROM $2",
             id.as_uuid(),

@@ -16,6 +16,17 @@ pub struct Key {
     pub request_digest: [u8; 32],
 }
 
+/// An answer to be kept.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// Under which key.
+    pub key: Key,
+    /// The answer.
+    pub answer: Vec<u8>,
+    /// Until when.
+    pub expires_at: OffsetDateTime,
+}
+
 /// An answer that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -32,10 +43,8 @@ pub struct Kept {
 #[tracing::instrument(name = "db.idempotency.keep", skip_all)]
 pub async fn keep(
     conn: &mut Conn,
-    key: &Key,
-    answer: &[u8],
+    Keep { key, answer, expires_at }: &Keep,
     now: OffsetDateTime,
-    expires_at: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
@@ -49,7 +58,7 @@ pub async fn keep(
         key.key,
         &key.request_digest,
         answer,
-        expires_at,
+        *expires_at,
         now,
     )
     .execute(conn)

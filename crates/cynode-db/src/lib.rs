@@ -31,5 +31,7 @@ pub use pool::{ConnectError, Options, connect};
 pub type Pool = sqlx::PgPool;
 /// An open transaction; it is rolled back when dropped.
 pub type Tx = sqlx::Transaction<'static, sqlx::Postgres>;
+/// A connection that goes back to its pool when it is dropped.
+pub type Pooled = sqlx::pool::PoolConnection<sqlx::Postgres>;
 /// One connection, inside or outside a transaction.
 pub type Conn = sqlx::PgConnection;

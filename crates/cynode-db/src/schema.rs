@@ -46,12 +46,11 @@ pub async fn migrate(conn: &mut Conn, now: OffsetDateTime) -> Result<Migrated, S
 /// The migrations that the database has not seen, by their description.
 pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
     let table = &MIGRATOR.table_name;
-    let known = sqlx::query_scalar!(
-        r#"SELECT to_regclass('_sqlx_migrations') IS NOT NULL AS "known!""#
-    )
-    .fetch_one(&mut *conn)
-    .await
-    .map_err(DbError::from)?;
+    let known =
+        sqlx::query_scalar!(r#"SELECT to_regclass('_sqlx_migrations') IS NOT NULL AS "known!""#)
+            .fetch_one(&mut *conn)
+            .await
+            .map_err(DbError::from)?;
     let applied = if known { conn.list_applied_migrations(table).await? } else { Vec::new() };
     let seen = |version| applied.iter().any(|migration| migration.version == version);
     let pending = MIGRATOR.iter().filter(|migration| !seen(migration.version));
@@ -86,7 +85,6 @@ pub async fn has_partition(conn: &mut Conn, at: OffsetDateTime) -> Result<bool, 
         .await?;
     Ok(found)
 }
-
 
 fn first_of_month(date: Date) -> Date {
     date.replace_day(1).unwrap_or(date)

@@ -1,17 +1,18 @@
 //! Tasks and what they depend on.
 
 use cynode_core::{
-    budget::Budget,
+    budget::{Amount, Budget},
     ids::{ProjectId, TaskId, UserId},
     names::TaskName,
     tasks::{Task, TaskState, TaskStateName},
+    trace::TraceId,
 };
 use cynode_wire::page::PageRequest;
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt, events::NewEvent, idempotency::Keep};
 
 struct TaskRow {
     task_id: Uuid,
@@ -118,6 +119,73 @@ pub async fn insert(conn: &mut Conn, task: &Task) -> Result<Inserted, DbError> {
         return Ok(Inserted::Stored);
     }
     insert_dependencies(conn, task).await
+}
+
+/// A new task with everything that is written together with it.
+pub struct NewTask {
+    /// The task; without dependencies.
+    pub task: Task,
+    /// The event that tells of it.
+    pub event: NewEvent,
+    /// The trace of the request.
+    pub trace: TraceId,
+    /// The answer that is kept for a repeat.
+    pub kept: Option<Keep>,
+}
+
+/// Stores several new, queued tasks, their events and the answers kept for repeats: one statement, one
+/// commit, all or nothing.
+#[tracing::instrument(name = "db.tasks.insert_many", skip_all, fields(count = new.len()))]
+pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError> {
+    fn each<'a, T>(new: &'a [NewTask], part: impl Fn(&'a NewTask) -> T) -> Vec<T> {
+        new.iter().map(part).collect()
+    }
+    let criteria: Result<Vec<Value>, _> =
+        new.iter().map(|new| serde_json::to_value(&new.task.acceptance_criteria)).collect();
+    let criteria = criteria.map_err(corrupt("tasks", "acceptance_criteria"))?;
+    let kept: Vec<&Keep> = new.iter().filter_map(|new| new.kept.as_ref()).collect();
+    sqlx::query!(
+        "
+        WITH given AS (
+            SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::bigint[],
+                $7::bigint[], $8::uuid[], $9::timestamptz[], $10::text[], $11::text[], $12::jsonb[])
+            AS given (task_id, project_id, name, description, criteria, max_cost_micros,
+                max_tokens, created_by, created_at, kind, trace_id, data)
+        ), stored AS (
+            INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
+                max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
+            SELECT task_id, project_id, name, description, criteria,
+                max_cost_micros, max_tokens, 'queued', created_by, created_at, created_at
+            FROM given
+        ), told AS (
+            INSERT INTO events (occurred_at, kind, actor_id, project_id, task_id, trace_id, data)
+            SELECT created_at, kind, created_by, project_id, task_id, trace_id, data
+            FROM given
+        )
+        INSERT INTO idempotency_keys (actor_id, key, request_digest, answer, expires_at)
+        SELECT * FROM unnest($13::uuid[], $14::text[], $15::bytea[], $16::bytea[], $17::timestamptz[])
+        ",
+        &each(new, |new| new.task.id.as_uuid()),
+        &each(new, |new| new.task.project.as_uuid()),
+        &each(new, |new| new.task.name.as_str()) as &[&str],
+        &each(new, |new| new.task.description.as_str()) as &[&str],
+        &criteria,
+        &each(new, |new| new.task.budget.max_cost_micros.map(Amount::as_i64)) as &[Option<i64>],
+        &each(new, |new| new.task.budget.max_tokens.map(Amount::as_i64)) as &[Option<i64>],
+        &each(new, |new| new.task.created_by.as_uuid()),
+        &each(new, |new| new.task.created_at),
+        &each(new, |new| new.event.kind.as_str()) as &[&str],
+        &each(new, |new| new.trace.to_string()),
+        &each(new, |new| new.event.data.clone()),
+        &kept.iter().map(|kept| kept.key.actor).collect::<Vec<_>>(),
+        &kept.iter().map(|kept| kept.key.key.as_str()).collect::<Vec<_>>() as &[&str],
+        &kept.iter().map(|kept| kept.key.request_digest).collect::<Vec<_>>() as &[[u8; 32]],
+        &kept.iter().map(|kept| kept.answer.as_slice()).collect::<Vec<_>>() as &[&[u8]],
+        &kept.iter().map(|kept| kept.expires_at).collect::<Vec<_>>(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// A new task can depend only on tasks that exist, so that no circle can arise.

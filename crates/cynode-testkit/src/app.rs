@@ -74,11 +74,15 @@ impl Reply {
 
     /// The text of a field of the body.
     pub fn text(&self, field: &str) -> String {
-        self.json()[field].as_str().unwrap_or_else(|| panic!("no {field} in {:?}", self.body)).to_owned()
+        self.json()[field]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {field} in {:?}", self.body))
+            .to_owned()
     }
 
     /// The answer, if it has that status; a test that goes on without it would only mislead.
     #[track_caller]
+    #[expect(clippy::return_self_not_must_use, reason = "the status alone is often the point")]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         self

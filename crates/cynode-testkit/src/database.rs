@@ -107,11 +107,13 @@ async fn template(admin: &mut Conn, cluster: &PgConnectOptions) -> String {
     let version = schema::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
     let name = format!("template_{version}");
     execute(admin, "SELECT pg_advisory_lock(4217)".into()).await;
-    let made: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)")
-        .bind(&name)
-        .fetch_one(&mut *admin)
-        .await
-        .unwrap();
+    let made: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND datistemplate)",
+    )
+    .bind(&name)
+    .fetch_one(&mut *admin)
+    .await
+    .unwrap();
     if !made {
         execute(admin, format!("DROP DATABASE IF EXISTS {name}")).await;
         execute(admin, format!("CREATE DATABASE {name}")).await;

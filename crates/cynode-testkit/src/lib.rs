@@ -1,7 +1,11 @@
 //! Test support, a dev-dependency only: [`TestDb`] is a real database for one test, [`TestApp`] the whole
 //! application over it, called in process, with a clock that stands still and ids that repeat.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot be set up has failed"
+)]
 
 mod app;
 mod database;

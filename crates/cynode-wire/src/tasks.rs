@@ -97,10 +97,18 @@ pub struct TaskView {
     #[schema(value_type = TaskStateView)]
     pub state: TaskStateName,
     /// When a workflow took it.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none", default)]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
     pub started_at: Option<OffsetDateTime>,
     /// When it ended.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none", default)]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
     pub ended_at: Option<OffsetDateTime>,
     /// Why it was given up.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::process::{Child, Command};
 
 /// How long PostgreSQL may take to start; after a crash it replays its journal first.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The oldest version whose features the schema uses (`NULLS NOT DISTINCT`).
 pub(crate) const OLDEST: u32 = 15;
@@ -56,7 +56,7 @@ pub(crate) fn find_programs() -> Option<PathBuf> {
             Some((version, entry.path().join("bin")))
         })
         .collect();
-    versions.sort_by(|left, right| right.0.cmp(&left.0));
+    versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
     path.into_iter().chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
 }
 
@@ -128,7 +128,10 @@ impl Cluster {
             // It is starting, or on its way out.
             turn.tick().await;
         }
-        bail!("a PostgreSQL server runs in {} and does not answer: end it first", self.paths.data.display())
+        bail!(
+            "a PostgreSQL server runs in {} and does not answer: end it first",
+            self.paths.data.display()
+        )
     }
 
     fn spawn(&mut self, programs: &Path) -> anyhow::Result<()> {
@@ -278,10 +281,12 @@ fn own(path: &Path) -> anyhow::Result<()> {
     }
     let accounts = fs::read_to_string("/etc/passwd")?;
     let account = accounts.lines().find(|line| line.starts_with("postgres:"));
-    let account = account.context("there is no user `postgres`: `apt-get install postgresql` makes it")?;
+    let account =
+        account.context("there is no user `postgres`: `apt-get install postgresql` makes it")?;
     let mut fields = account.split(':').skip(2).map(str::parse);
     let (Some(Ok(user)), Some(Ok(group))) = (fields.next(), fields.next()) else {
         bail!("the entry of `postgres` in /etc/passwd cannot be read");
     };
-    chown(path, Some(user), Some(group)).with_context(|| format!("cannot give away {}", path.display()))
+    chown(path, Some(user), Some(group))
+        .with_context(|| format!("cannot give away {}", path.display()))
 }

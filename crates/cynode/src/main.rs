@@ -83,7 +83,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let sources = Sources::of_process(cli.settings.config.as_deref(), &cli.settings.set)?;
     let loaded = Config::load(sources)?;
     match cli.command {
-        Command::Up(up) => commands::up::run(up, loaded),
+        Command::Up(up) => commands::up::run(up, &loaded),
         Command::Serve => commands::serve::run(loaded),
         Command::Migrate => commands::migrate::run(&loaded),
         Command::Doctor(doctor) => commands::doctor::run(&doctor, &loaded.config),

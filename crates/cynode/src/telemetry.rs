@@ -7,10 +7,7 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry,
-    fmt::MakeWriter,
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
+    EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
 use crate::{config::Telemetry, redact::Redacting};

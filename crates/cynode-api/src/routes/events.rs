@@ -56,10 +56,8 @@ pub(crate) async fn follow_events(
 
 fn start(headers: &HeaderMap, after: Option<Position>) -> Result<Start, ApiError> {
     let last = headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default());
-    let last: Option<Position> = last
-        .map(str::parse)
-        .transpose()
-        .map_err(|error: cynode_wire::events::PositionError| {
+    let last: Option<Position> =
+        last.map(str::parse).transpose().map_err(|error: cynode_wire::events::PositionError| {
             ApiError::Malformed(format!("Last-Event-ID: {error}"))
         })?;
     Ok(last.or(after).map_or(Start::Now, Start::After))

@@ -31,7 +31,8 @@ pub(crate) struct ScopeQuery {
 
 impl ScopeQuery {
     fn scope(&self) -> Result<Scope, ApiError> {
-        let wrong = |error: cynode_core::ids::IdError| ApiError::Malformed(format!("scope_id: {error}"));
+        let wrong =
+            |error: cynode_core::ids::IdError| ApiError::Malformed(format!("scope_id: {error}"));
         match (self.scope_type, self.scope_id.as_deref()) {
             (ScopeType::System, None) => Ok(Scope::System),
             (ScopeType::System, Some(_)) => {
@@ -135,7 +136,7 @@ pub(crate) struct EffectiveQuery {
     /// A project, for you.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Only what may reach this agent: project_manager or project_analyst.
+    /// Only what may reach this agent: `project_manager` or `project_analyst`.
     #[param(value_type = Option<String>)]
     agent_role: Option<AgentRole>,
 }
@@ -155,8 +156,8 @@ pub(crate) async fn effective_preferences(
         (None, Some(project)) => About::Project(project),
         (None, None) => About::Caller,
     };
-    let resolution = call.app.read(&call.request, |ctx| {
-        Box::pin(preferences::effective(ctx, about, query.agent_role))
-    });
+    let resolution = call
+        .app
+        .read(&call.request, |ctx| Box::pin(preferences::effective(ctx, about, query.agent_role)));
     Ok(Json(resolution.await?.into()))
 }

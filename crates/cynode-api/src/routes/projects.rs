@@ -62,9 +62,9 @@ pub(crate) async fn get_project(
     call: Call,
     Path(ProjectName(project)): Path<ProjectName>,
 ) -> Result<Json<ProjectView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { projects::get(ctx, &project).await })
-    });
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(async move { projects::get(ctx, &project).await }));
     Ok(Json(found.await?.into()))
 }
 

@@ -32,9 +32,8 @@ pub(crate) async fn get_setting(
     call: Call,
     Path(key): Path<DottedKey>,
 ) -> Result<Json<ValueView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { settings::get(ctx, &key).await })
-    });
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(async move { settings::get(ctx, &key).await }));
     Ok(Json(found.await?.into()))
 }
 
@@ -45,9 +44,9 @@ pub(crate) async fn setting_history(
     call: Call,
     Path(key): Path<DottedKey>,
 ) -> Result<Json<History>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { settings::history(ctx, &key).await })
-    });
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(async move { settings::history(ctx, &key).await }));
     Ok(Json(History { items: found.await?.into_iter().map(ChangeView::from).collect() }))
 }
 

@@ -68,10 +68,7 @@ async fn resolve(
     responses((status = CREATED, body = TaskView)))]
 pub(crate) async fn create_task(call: Mutation<CreateTask>) -> Result<Answered, ApiError> {
     let Mutation { app, request, body } = call;
-    let answer = app.mutate(&request, |ctx| {
-        Box::pin(async { Ok(TaskView::from(tasks::create(ctx, body).await?)) })
-    });
-    Ok(Answered(StatusCode::CREATED, answer.await?))
+    Ok(Answered(StatusCode::CREATED, tasks::submit(&app, &request, body).await?))
 }
 
 /// Which tasks are wanted.

@@ -33,9 +33,7 @@ async fn the_first_admin_is_made_with_the_one_time_token_and_can_log_in() {
 #[tokio::test]
 async fn a_bootstrap_token_expires_and_a_newer_one_replaces_it() {
     let app = TestApp::new().await;
-    let body = |token: &str| {
-        json!({ "token": token, "handle": "ada", "display_name": "Ada", "password": PASSWORD })
-    };
+    let body = |token: &str| json!({ "token": token, "handle": "ada", "display_name": "Ada", "password": PASSWORD });
     let old = bootstrap::issue(&app.app).await.unwrap().unwrap();
     let new = bootstrap::issue(&app.app).await.unwrap().unwrap();
     app.anonymous().post("/v1/bootstrap", body(&old.0)).await.expect(401);
@@ -94,7 +92,8 @@ async fn an_api_key_is_shown_once_stored_hashed_and_revocable_at_once_in_every_p
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let made = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
-    let (token, id) = (made.text("token"), made.json()["api_key"]["id"].as_str().unwrap().to_owned());
+    let (token, id) =
+        (made.text("token"), made.json()["api_key"]["id"].as_str().unwrap().to_owned());
     assert!(token.starts_with("cyn_key_"));
 
     let listed = admin.get("/v1/api-keys").await.expect(200);
@@ -159,7 +158,9 @@ async fn the_last_admin_can_neither_be_switched_off_nor_lose_the_role() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let path = format!("/v1/users/{}", admin.user.unwrap());
-    for change in [json!({ "active": false }), json!({ "role": "viewer" }), json!({ "role": "none" })] {
+    for change in
+        [json!({ "active": false }), json!({ "role": "viewer" }), json!({ "role": "none" })]
+    {
         let problem = admin.patch(&path, change).await.expect(409);
         assert_eq!(problem.text("code"), "conflict");
     }
@@ -173,7 +174,8 @@ async fn a_role_given_to_a_group_reaches_its_members_and_leaves_with_them() {
     let app = TestApp::new().await;
     let (admin, bob) = (app.admin().await, app.user("bob", None).await);
     bob.get("/v1/users").await.expect(403);
-    let group = admin.post("/v1/groups", json!({ "name": "auditors" })).await.expect(201).text("id");
+    let group =
+        admin.post("/v1/groups", json!({ "name": "auditors" })).await.expect(201).text("id");
     let path = format!("/v1/groups/{group}");
     let change = json!({ "role": "viewer", "add": [bob.user] });
     let changed = admin.patch(&path, change).await.expect(200).json();

@@ -41,7 +41,11 @@ async fn failures_of_the_framework_are_problem_json_too() {
     ] {
         let response = admin.raw(method.clone(), path, body).await;
         assert_eq!(response.status(), status, "{method} {path}");
-        assert_eq!(response.headers()["content-type"], "application/problem+json", "{method} {path}");
+        assert_eq!(
+            response.headers()["content-type"],
+            "application/problem+json",
+            "{method} {path}"
+        );
         let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(problem["code"], code, "{method} {path}");
@@ -78,7 +82,8 @@ async fn the_trace_of_a_request_is_in_the_answer_and_in_the_event() {
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let header = format!("00-{trace}-00f067aa0ba902b7-01");
     let admin = app.admin().await.with_header("traceparent", &header);
-    let made = admin.post("/v1/projects", json!({ "slug": "web", "title": "Web" })).await.expect(201);
+    let made =
+        admin.post("/v1/projects", json!({ "slug": "web", "title": "Web" })).await.expect(201);
     assert_eq!(made.headers["x-trace-id"], trace);
     assert_eq!(app.db.texts("SELECT trace_id FROM events").await, [trace]);
     // Without one, the request gets a trace of its own.
@@ -152,9 +157,44 @@ async fn the_home_page_talks_to_this_server_only() {
     assert!(!text.contains("http://") && !text.contains("https://"));
 }
 
+#[tokio::test]
+async fn the_server_serves_its_own_document() {
+    let app = TestApp::new().await;
+    let served = app.anonymous().get("/v1/openapi.json").await.expect(200).json();
+    assert_eq!(served, serde_json::to_value(cynode_api::openapi()).unwrap());
+}
+
 #[test]
 fn the_committed_openapi_document_is_the_one_the_code_makes() {
     let made = serde_json::to_string_pretty(&cynode_api::openapi()).unwrap();
     let committed = include_str!("../../../../docs/openapi.json");
     assert!(made.trim() == committed.trim(), "docs/openapi.json is out of date: run `just gen`");
+}
+
+#[tokio::test]
+async fn the_same_requests_give_the_same_ids_tokens_and_answers() {
+    let run = async || {
+        let app = TestApp::new().await;
+        let admin = app.admin().await;
+        let mut answers = Vec::new();
+        for (path, body) in [
+            ("/v1/projects", json!({ "slug": "web", "title": "Web" })),
+            ("/v1/api-keys", json!({ "name": "ci" })),
+            (
+                "/v1/users",
+                json!({ "handle": "bob", "display_name": "Bob", "password": "long enough!" }),
+            ),
+        ] {
+            answers.push(admin.post(path, body).await.expect(201).body);
+        }
+        let project = admin.get("/v1/projects/web").await.expect(200).text("id");
+        for name in [None, Some("given")] {
+            let body = json!({ "project_id": project, "description": "Do it", "name": name });
+            answers.push(admin.post("/v1/tasks", body).await.expect(201).body);
+        }
+        let traces = app.db.texts("SELECT trace_id FROM events ORDER BY xact, seq").await;
+        let hashes = app.db.texts("SELECT phc FROM password_credentials").await;
+        (answers, traces, hashes)
+    };
+    assert_eq!(run().await, run().await);
 }

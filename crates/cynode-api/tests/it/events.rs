@@ -160,7 +160,10 @@ async fn a_stream_can_be_narrowed_to_a_project_or_a_task() {
     }
     assert_eq!(of_web.next().await.unwrap().data["task_id"], json!(ids[1]));
     let path = format!("/v1/events?after=0.0&task_id={}", ids[0]);
-    assert_eq!(Stream::open(&admin, &path).await.next().await.unwrap().data["task_id"], json!(ids[0]));
+    assert_eq!(
+        Stream::open(&admin, &path).await.next().await.unwrap().data["task_id"],
+        json!(ids[0])
+    );
 }
 
 #[tokio::test]

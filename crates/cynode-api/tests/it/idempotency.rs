@@ -72,7 +72,8 @@ async fn the_same_key_of_another_caller_is_another_key() {
     let other = app.user("eve", Some(cynode_core::roles::Role::Admin)).await;
     let key = |client: &cynode_testkit::Client| client.with_header(KEY, "same");
     key(&admin).post("/v1/projects", json!({ "slug": "a", "title": "A" })).await.expect(201);
-    let made = key(&other).post("/v1/projects", json!({ "slug": "b", "title": "B" })).await.expect(201);
+    let made =
+        key(&other).post("/v1/projects", json!({ "slug": "b", "title": "B" })).await.expect(201);
     assert_eq!(made.text("slug"), "b");
 }
 

@@ -1,5 +1,5 @@
 //! The HTTP front door over a real database.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod accounts;
 mod contract;

@@ -28,7 +28,8 @@ async fn the_strongest_scope_holds_and_is_named() {
     ];
     for (name, query, id) in scopes {
         assert_eq!(set(&admin, &query, STYLE, json!(name)).await, 200);
-        let found = admin.get(&format!("/v1/effective-preferences?task_id={task}")).await.expect(200);
+        let found =
+            admin.get(&format!("/v1/effective-preferences?task_id={task}")).await.expect(200);
         assert_eq!(found.json()["effective"], json!({ STYLE: name }));
         let source = &found.json()["sources"][STYLE];
         assert_eq!(source["scope_type"], name);
@@ -111,7 +112,8 @@ async fn a_preference_is_versioned_kept_and_deleted_like_a_setting() {
     admin.get(&path).await.expect(404);
     let history = format!("/v1/preferences/{STYLE}/history?scope_type=system");
     let items = admin.get(&history).await.expect(200).json()["items"].clone();
-    let versions: Vec<_> = items.as_array().unwrap().iter().map(|item| item["version"].clone()).collect();
+    let versions: Vec<_> =
+        items.as_array().unwrap().iter().map(|item| item["version"].clone()).collect();
     assert_eq!(versions, [3, 2, 1]);
 }
 

@@ -68,9 +68,8 @@ async fn a_group_can_have_a_role_in_a_project() {
 async fn a_slug_that_is_taken_or_unsafe_is_refused() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    let make = async |slug: &str| {
-        admin.post("/v1/projects", json!({ "slug": slug, "title": "T" })).await
-    };
+    let make =
+        async |slug: &str| admin.post("/v1/projects", json!({ "slug": slug, "title": "T" })).await;
     make("web").await.expect(201);
     assert_eq!(make("web").await.expect(409).text("code"), "taken");
     for slug in ["../etc", "A", "", "a b", "a\u{0}b"] {

@@ -26,8 +26,7 @@ async fn of_two_writers_at_the_same_moment_one_wins() {
     let admin = app.admin().await;
     for version in 0..10 {
         let write = |value: u32| json!({ "value": value, "expected_version": version });
-        let (left, right) =
-            tokio::join!(admin.put(PATH, write(1)), admin.put(PATH, write(2)));
+        let (left, right) = tokio::join!(admin.put(PATH, write(1)), admin.put(PATH, write(2)));
         let mut statuses = [left.status, right.status];
         statuses.sort_unstable();
         assert_eq!(statuses, [200, 409]);

@@ -84,7 +84,8 @@ async fn tasks_are_listed_newest_first_and_filtered() {
     let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
     for (number, project) in [web, api, web].into_iter().enumerate() {
         app.clock.advance(time::Duration::SECOND);
-        let body = json!({ "project_id": project, "name": format!("t-{number}"), "description": "x" });
+        let body =
+            json!({ "project_id": project, "name": format!("t-{number}"), "description": "x" });
         admin.post("/v1/tasks", body).await.expect(201);
     }
     admin.post("/v1/tasks/t-0/cancel?project=web", json!(null)).await.expect(200);
@@ -175,6 +176,10 @@ async fn input_that_hides_overflows_or_escapes_is_refused_with_a_reason() {
     ] {
         let problem = admin.post("/v1/tasks", body).await.expect(400);
         assert_eq!(problem.text("code"), "malformed");
-        assert!(problem.text("detail").starts_with("the body is wrong: "), "{}", problem.text("detail"));
+        assert!(
+            problem.text("detail").starts_with("the body is wrong: "),
+            "{}",
+            problem.text("detail")
+        );
     }
 }

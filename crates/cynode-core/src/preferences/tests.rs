@@ -36,7 +36,8 @@ fn task_beats_project_beats_user_beats_group_beats_system() {
             .iter()
             .rev()
             .map(|scope| entry(*scope, "output.summary_style", json!(format!("{scope:?}"))));
-        let expected = Effective { value: json!(format!("{strongest:?}")), scope: strongest, version: 1 };
+        let expected =
+            Effective { value: json!(format!("{strongest:?}")), scope: strongest, version: 1 };
         assert_eq!(
             resolve(entries).effective,
             BTreeMap::from([(key("output.summary_style"), expected)])
@@ -85,7 +86,8 @@ fn the_analysts_keys_apply_to_the_analyst() {
 
 #[test]
 fn a_key_that_only_looks_like_an_agents_key_reaches_no_agent() {
-    for name in ["agents.project_manager", "agents.project_managers.x", "agents.x.project_manager"] {
+    for name in ["agents.project_manager", "agents.project_managers.x", "agents.x.project_manager"]
+    {
         for role in AgentRole::ALL {
             assert!(!applies_to(&key(name), role), "{name}");
         }

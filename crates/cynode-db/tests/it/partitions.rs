@@ -2,8 +2,7 @@ use cynode_db::schema;
 use cynode_testkit::TestDb;
 use time::macros::datetime;
 
-const PARTITIONS: &str =
-    "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'events'::regclass ORDER BY 1";
+const PARTITIONS: &str = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'events'::regclass ORDER BY 1";
 
 #[tokio::test]
 async fn there_is_a_place_for_events_from_last_month_to_three_months_ahead() {
@@ -25,6 +24,12 @@ async fn two_processes_that_make_partitions_at_once_do_not_disturb_each_other() 
     left.unwrap();
     right.unwrap();
     assert!(schema::has_partition(&mut *db.conn().await, later).await.unwrap());
-    assert!(schema::has_partition(&mut *db.conn().await, datetime!(2031-03-01 0:00 UTC)).await.unwrap());
-    assert!(!schema::has_partition(&mut *db.conn().await, datetime!(2031-04-01 0:00 UTC)).await.unwrap());
+    assert!(
+        schema::has_partition(&mut *db.conn().await, datetime!(2031-03-01 0:00 UTC)).await.unwrap()
+    );
+    assert!(
+        !schema::has_partition(&mut *db.conn().await, datetime!(2031-04-01 0:00 UTC))
+            .await
+            .unwrap()
+    );
 }

@@ -1,6 +1,4 @@
-use cynode_core::{
-    events::EventKind, preferences::ScopeType, roles::Role, tasks::TaskStateName,
-};
+use cynode_core::{events::EventKind, preferences::ScopeType, roles::Role, tasks::TaskStateName};
 use cynode_db::schema;
 use cynode_testkit::{NOW, TestDb};
 

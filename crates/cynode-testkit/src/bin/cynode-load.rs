@@ -109,7 +109,8 @@ impl Connected {
         ensure!(address.ip().is_loopback(), "load goes to loopback only");
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Self { sender, token: token.to_owned() })
     }
@@ -205,6 +206,12 @@ trait AsyncJob<S> {
     fn run(&self, state: S, number: usize) -> impl Future<Output = anyhow::Result<S>> + Send;
 }
 
+/// What of an answer is looked at.
+#[derive(serde::Deserialize)]
+struct Named {
+    id: String,
+}
+
 #[derive(Clone)]
 struct Create {
     project: String,
@@ -217,10 +224,10 @@ impl AsyncJob<Connected> for Create {
     async fn run(&self, mut connection: Connected, number: usize) -> anyhow::Result<Connected> {
         let name = format!("api-{}-{number}", self.round);
         let body = task(&self.project, &name);
-        let (status, answer) = connection.send(Method::POST, "/v1/tasks", Some(&name), Some(&body)).await?;
+        let (status, answer) =
+            connection.send(Method::POST, "/v1/tasks", Some(&name), Some(&body)).await?;
         if status == 201 {
-            let answer: Value = serde_json::from_slice(&answer)?;
-            self.made.lock().await.push(answer["id"].as_str().context("an id")?.to_owned());
+            self.made.lock().await.push(serde_json::from_slice::<Named>(&answer)?.id);
         } else {
             self.errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -237,8 +244,9 @@ struct Read {
 impl AsyncJob<Connected> for Read {
     async fn run(&self, mut connection: Connected, number: usize) -> anyhow::Result<Connected> {
         let id = &self.ids[number % self.ids.len()];
-        let (status, answer) = connection.send(Method::GET, &format!("/v1/tasks/{id}"), None, None).await?;
-        let right = status == 200 && serde_json::from_slice::<Value>(&answer)?["id"] == id.as_str();
+        let (status, answer) =
+            connection.send(Method::GET, &format!("/v1/tasks/{id}"), None, None).await?;
+        let right = status == 200 && serde_json::from_slice::<Named>(&answer)?.id == *id;
         if !right {
             self.errors.fetch_add(1, Ordering::Relaxed);
         }
@@ -254,7 +262,11 @@ struct Bare {
 }
 
 impl AsyncJob<PgConnection> for Bare {
-    async fn run(&self, mut connection: PgConnection, number: usize) -> anyhow::Result<PgConnection> {
+    async fn run(
+        &self,
+        mut connection: PgConnection,
+        number: usize,
+    ) -> anyhow::Result<PgConnection> {
         sqlx::query(
             "INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
                 max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
@@ -264,7 +276,9 @@ impl AsyncJob<PgConnection> for Bare {
         .bind(self.project)
         .bind(format!("bare-{}-{number}", self.round))
         .bind(DESCRIPTION)
-        .bind(json!([{ "text": "the tests pass" }, { "text": "the page works without JavaScript" }]))
+        .bind(
+            json!([{ "text": "the tests pass" }, { "text": "the page works without JavaScript" }]),
+        )
         .bind(2_500_000_i64)
         .bind(100_000_i64)
         .bind(self.user)
@@ -274,7 +288,11 @@ impl AsyncJob<PgConnection> for Bare {
     }
 }
 
-async fn connections(address: SocketAddr, token: &str, count: usize) -> anyhow::Result<Vec<Connected>> {
+async fn connections(
+    address: SocketAddr,
+    token: &str,
+    count: usize,
+) -> anyhow::Result<Vec<Connected>> {
     let mut all = Vec::with_capacity(count);
     for _ in 0..count {
         all.push(Connected::open(address, token).await?);
@@ -301,7 +319,9 @@ async fn load(api: Api) -> anyhow::Result<()> {
         bare.push(PgConnection::connect(&api.database_url).await?);
     }
     let (project_id, user): (Uuid, Uuid) =
-        sqlx::query_as("SELECT project_id, created_by FROM projects").fetch_one(&mut bare[0]).await?;
+        sqlx::query_as("SELECT project_id, created_by FROM projects")
+            .fetch_one(&mut bare[0])
+            .await?;
     let mut clients = connections(api.server.address, &token, api.concurrency).await?;
     let (made, errors) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
 
@@ -336,8 +356,14 @@ async fn load(api: Api) -> anyhow::Result<()> {
     println!("task read        {:8.0} /s", per_second(api.reads, read_time));
     println!("memory           {rss:8.1} MB");
     println!("errors           {errors:8}");
-    println!("ratio {ratio:.2} (at least {}), RSS {rss:.1} MB (under {}), errors {errors}", api.least_ratio, api.most_rss);
-    ensure!(errors == 0 && ratio >= api.least_ratio && rss < api.most_rss, "the promise does not hold");
+    println!(
+        "ratio {ratio:.2} (at least {}), RSS {rss:.1} MB (under {}), errors {errors}",
+        api.least_ratio, api.most_rss
+    );
+    ensure!(
+        errors == 0 && ratio >= api.least_ratio && rss < api.most_rss,
+        "the promise does not hold"
+    );
     Ok(())
 }
 
@@ -361,7 +387,8 @@ async fn repeats(idempotency: Idempotency) -> anyhow::Result<()> {
                 let mut connection = pool.lock().await.pop().expect("a permit is a connection");
                 let (name, key) = (format!("task-{number}"), format!("key-{number}"));
                 let body = task(&project, &name);
-                let sent = connection.send(Method::POST, "/v1/tasks", Some(&key), Some(&body)).await;
+                let sent =
+                    connection.send(Method::POST, "/v1/tasks", Some(&key), Some(&body)).await;
                 pool.lock().await.push(connection);
                 drop(permit);
                 let (status, answer) = sent?;
@@ -376,7 +403,9 @@ async fn repeats(idempotency: Idempotency) -> anyhow::Result<()> {
     }
 
     let answers = answers.lock().await;
-    let alike = answers.values().filter(|three| three.iter().all(|one| *one == three[0]) && three.len() == 3);
+    let alike = answers
+        .values()
+        .filter(|three| three.iter().all(|one| *one == three[0]) && three.len() == 3);
     let (alike, mut stored) = (alike.count(), 0);
     let mut path = "/v1/tasks?project=load&limit=200".to_owned();
     let mut connection = Connected::open(server.address, &token).await?;
@@ -389,7 +418,9 @@ async fn repeats(idempotency: Idempotency) -> anyhow::Result<()> {
             None => break,
         }
     }
-    println!("{count} creations sent three times at once: {stored} tasks, {alike} with three identical answers");
+    println!(
+        "{count} creations sent three times at once: {stored} tasks, {alike} with three identical answers"
+    );
     ensure!(stored == count && alike == count, "the promise does not hold");
     Ok(())
 }

@@ -27,14 +27,11 @@ pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode
         let app = app(&loaded.config, &options)?;
         Ok(bootstrap::issue(&app).await?)
     })?;
-    match token {
-        Some(token) => {
-            output::say(&bootstrap_link(&loaded.config, &token.0));
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            output::complain("this installation has an admin already; ask them for an account");
-            Ok(ExitCode::FAILURE)
-        }
+    if let Some(token) = token {
+        output::say(&bootstrap_link(&loaded.config, &token.0));
+        Ok(ExitCode::SUCCESS)
+    } else {
+        output::complain("this installation has an admin already; ask them for an account");
+        Ok(ExitCode::FAILURE)
     }
 }

@@ -43,7 +43,10 @@ fn postgresql(config: &Config) -> Check {
     const NAME: &str = "postgresql";
     const INSTALL: &str = "apt-get update && apt-get install -y postgresql";
     if config.database.url.is_some() {
-        return Check::ok(NAME, "a database elsewhere is configured (`/readyz` tells whether it answers)");
+        return Check::ok(
+            NAME,
+            "a database elsewhere is configured (`/readyz` tells whether it answers)",
+        );
     }
     let Some(programs) = cluster::find_programs() else {
         return Check::failed(NAME, "the server's programs are not installed", INSTALL);
@@ -51,7 +54,8 @@ fn postgresql(config: &Config) -> Check {
     let printed = Command::new(programs.join("postgres")).arg("--version").output();
     let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let version = printed.unwrap_or_default();
-    let major = version.split_whitespace().find_map(|word| word.split('.').next()?.parse::<u32>().ok());
+    let major =
+        version.split_whitespace().find_map(|word| word.split('.').next()?.parse::<u32>().ok());
     match major {
         Some(major) if major >= cluster::OLDEST => {
             Check::ok(NAME, format!("{version} in {}", programs.display()))
@@ -73,7 +77,9 @@ fn user_namespaces() -> Check {
             "cannot be made, so sandboxes cannot be sealed",
             "sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1",
         ),
-        Err(_) => Check::failed(NAME, "`unshare` is not installed", "apt-get install -y util-linux"),
+        Err(_) => {
+            Check::failed(NAME, "`unshare` is not installed", "apt-get install -y util-linux")
+        }
     }
 }
 
@@ -81,7 +87,9 @@ fn cgroups() -> Check {
     const NAME: &str = "cgroups";
     let root = Path::new("/sys/fs/cgroup");
     let controllers = fs::read_to_string(root.join("cgroup.controllers"));
-    let has = |name: &str| controllers.as_ref().is_ok_and(|text| text.split_whitespace().any(|c| c == name));
+    let has = |name: &str| {
+        controllers.as_ref().is_ok_and(|text| text.split_whitespace().any(|c| c == name))
+    };
     if has("memory") && has("pids") {
         Check::ok(NAME, "version 2 with memory and pids limits")
     } else if root.join("memory").is_dir() && root.join("pids").is_dir() {
@@ -123,7 +131,9 @@ fn disk() -> Check {
                 Check::failed(NAME, format!("only {gigabytes} GiB free"), fix)
             }
         }
-        Err(error) => Check::warning(NAME, format!("cannot be measured: {error}"), "look with `df -h`"),
+        Err(error) => {
+            Check::warning(NAME, format!("cannot be measured: {error}"), "look with `df -h`")
+        }
     }
 }
 
@@ -133,7 +143,10 @@ fn port(name: &str, address: SocketAddr) -> Check {
         Err(error) => Check::failed(
             name,
             format!("{address}: {error}"),
-            format!("see who has it with `ss -ltnp 'sport = :{}'`, or use --set server.listen=HOST:PORT", address.port()),
+            format!(
+                "see who has it with `ss -ltnp 'sport = :{}'`, or use --set server.listen=HOST:PORT",
+                address.port()
+            ),
         ),
     }
 }

@@ -1,12 +1,12 @@
 //! `cynode serve`: the HTTP interface over a database that exists.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use axum::serve::ListenerExt;
 use cynode_api::AppState;
 use cynode_app::{App, maintenance};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -36,7 +36,10 @@ pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
     let mut terminate = unix::signal(unix::SignalKind::terminate())?;
     let stop = CancellationToken::new();
     let token = stop.clone();
-    #[expect(clippy::disallowed_methods, reason = "it must outlive everything that shutdown waits for")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it must outlive everything that shutdown waits for"
+    )]
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -65,6 +68,7 @@ pub(crate) async fn serve(
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let tasks = TaskTracker::new();
     tasks.spawn(maintenance::run(app.clone(), stop.clone()));
+    tasks.spawn(fold_numbers(metrics.clone(), stop.clone()));
     let state = AppState { app, metrics, stop: stop.clone() };
     let router = cynode_api::router(state, config.server.limits);
     tracing::info!(
@@ -79,7 +83,8 @@ pub(crate) async fn serve(
         // Answers are small; waiting for more bytes would only delay them.
         let _ = stream.set_nodelay(true);
     });
-    let server = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let server =
+        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = async { server.await };
     let late = async {
         stop.cancelled().await;
@@ -93,4 +98,15 @@ pub(crate) async fn serve(
     tasks.wait().await;
     tracing::info!(event = "server.stopped", "stopped");
     Ok(())
+}
+
+/// Without it every measured duration would be kept until somebody asks for the numbers.
+async fn fold_numbers(metrics: PrometheusHandle, stop: CancellationToken) {
+    let mut turn = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = turn.tick() => metrics.run_upkeep(),
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Up {
     data_dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(up: Up, loaded: Loaded) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(up: Up, loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let dir = match up.data_dir {
         Some(dir) => std::path::absolute(dir)?,
         None => default_data_dir()?,
@@ -95,7 +95,10 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            bail!("another `cynode up` uses {}: stop it, or choose another --data-dir", dir.display())
+            bail!(
+                "another `cynode up` uses {}: stop it, or choose another --data-dir",
+                dir.display()
+            )
         }
         Err(TryLockError::Error(error)) => Err(error).context("cannot lock the data directory"),
     }

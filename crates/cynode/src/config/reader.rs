@@ -74,7 +74,8 @@ impl Sources {
         let flags = flags
             .iter()
             .map(|flag| {
-                let pair = flag.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+                let pair =
+                    flag.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
                 pair.with_context(|| format!("--set takes KEY=VALUE, got `{flag}`"))
             })
             .collect::<Result<_, _>>()?;
@@ -142,19 +143,19 @@ impl Reader {
         found.map(|(text, source)| (text.clone(), source))
     }
 
-    fn keep(&mut self, key: &'static str, value: impl ToString, source: Source) {
+    fn keep(&mut self, key: &'static str, value: impl std::fmt::Display, source: Source) {
         self.effective.push(Effective { key, value: value.to_string(), source });
     }
 
     /// A value of any type; a malformed one is a problem.
     pub(crate) fn value<T>(&mut self, key: &'static str, default: T) -> T
     where
-        T: FromStr<Err: std::fmt::Display> + ToString,
+        T: FromStr<Err: std::fmt::Display> + std::fmt::Display,
     {
         match self.raw(key, &variable(key)) {
             Some((text, source)) => match text.parse::<T>() {
                 Ok(value) => {
-                    self.keep(key, value.to_string(), source);
+                    self.keep(key, &value, source);
                     value
                 }
                 Err(error) => {
@@ -163,7 +164,7 @@ impl Reader {
                 }
             },
             None => {
-                self.keep(key, default.to_string(), Source::Default);
+                self.keep(key, &default, Source::Default);
                 default
             }
         }
@@ -176,7 +177,7 @@ impl Reader {
             Some((text, source)) => (text.clone(), *source),
             None => ("(not set)".to_owned(), Source::Default),
         };
-        self.keep(key, shown, source);
+        self.keep(key, &shown, source);
         found.map(|(text, _)| text)
     }
 
@@ -190,7 +191,7 @@ impl Reader {
         self.tuned(key, bounds.name, |text| bounds.read(text), bounds.default)
     }
 
-    fn tuned<T: ToString>(
+    fn tuned<T: std::fmt::Display>(
         &mut self,
         key: &'static str,
         variable: &str,
@@ -205,7 +206,7 @@ impl Reader {
             }
             None => (default, Source::Default),
         };
-        self.keep(key, value.to_string(), source);
+        self.keep(key, &value, source);
         value
     }
 

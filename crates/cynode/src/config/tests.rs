@@ -70,7 +70,10 @@ fn the_commented_default_file_is_the_default() {
     for Effective { key, .. } in &built_in.effective {
         let name = key.split_once('.').unwrap().1;
         let given = |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{name} ="));
-        assert!(DEFAULT.lines().any(|line| given(&line)), "{key} is missing in config.default.toml");
+        assert!(
+            DEFAULT.lines().any(|line| given(&line)),
+            "{key} is missing in config.default.toml"
+        );
     }
 }
 
@@ -94,7 +97,8 @@ fn a_file_that_is_not_toml_is_not_quoted() {
 
 #[test]
 fn numbers_outside_their_bounds_are_clamped_and_said() {
-    let loaded = load(&[], "", &[("PLANNER_MAX_STEPS", "400"), ("MODEL_TEMPERATURE", "warm")]).unwrap();
+    let loaded =
+        load(&[], "", &[("PLANNER_MAX_STEPS", "400"), ("MODEL_TEMPERATURE", "warm")]).unwrap();
     assert_eq!(loaded.config.planner.max_steps, 50);
     assert_eq!(loaded.config.planner.temperature, 0.2);
     let notes: Vec<_> = loaded.notes.iter().map(ToString::to_string).collect();

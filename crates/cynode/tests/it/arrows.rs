@@ -15,24 +15,72 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("cynode-audit", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-db", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-models", &["cynode-core", "cynode-wire", "cynode-policy"]),
-    ("cynode-app", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-db", "cynode-models"]),
+    (
+        "cynode-app",
+        &[
+            "cynode-core",
+            "cynode-wire",
+            "cynode-policy",
+            "cynode-audit",
+            "cynode-db",
+            "cynode-models",
+        ],
+    ),
     ("cynode-gateway", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
     ("cynode-api", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
-    ("cynode", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-db", "cynode-models",
-        "cynode-app", "cynode-gateway", "cynode-api"]),
+    (
+        "cynode",
+        &[
+            "cynode-core",
+            "cynode-wire",
+            "cynode-policy",
+            "cynode-audit",
+            "cynode-db",
+            "cynode-models",
+            "cynode-app",
+            "cynode-gateway",
+            "cynode-api",
+        ],
+    ),
     ("cynode-pma", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-runner", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-node", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit"]),
     ("cynork", &["cynode-core", "cynode-wire"]),
-    ("cynode-testkit", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-db",
-        "cynode-models", "cynode-app", "cynode-gateway", "cynode-api"]),
+    (
+        "cynode-testkit",
+        &[
+            "cynode-core",
+            "cynode-wire",
+            "cynode-policy",
+            "cynode-audit",
+            "cynode-db",
+            "cynode-models",
+            "cynode-app",
+            "cynode-gateway",
+            "cynode-api",
+        ],
+    ),
 ];
 
 /// Libraries that only some of our crates may name.
 const ONLY: [(&str, &[&str]); 4] = [
     ("sqlx", &["cynode-db", "cynode-testkit"]),
-    ("axum", &["cynode-api", "cynode-gateway", "cynode", "cynode-pma", "cynode-node", "cynode-testkit"]),
-    ("anyhow", &["cynode", "cynode-app", "cynode-pma", "cynode-runner", "cynode-node", "cynork", "cynode-testkit"]),
+    (
+        "axum",
+        &["cynode-api", "cynode-gateway", "cynode", "cynode-pma", "cynode-node", "cynode-testkit"],
+    ),
+    (
+        "anyhow",
+        &[
+            "cynode",
+            "cynode-app",
+            "cynode-pma",
+            "cynode-runner",
+            "cynode-node",
+            "cynork",
+            "cynode-testkit",
+        ],
+    ),
     ("cynode-testkit", &[]),
 ];
 
@@ -40,7 +88,8 @@ const ONLY: [(&str, &[&str]); 4] = [
 const PURE: [&str; 3] = ["cynode-core", "cynode-wire", "cynode-policy"];
 
 /// Libraries that wait, open or listen.
-const IMPURE: [&str; 8] = ["tokio", "axum", "sqlx", "hyper", "reqwest", "futures", "rand", "async-trait"];
+const IMPURE: [&str; 8] =
+    ["tokio", "axum", "sqlx", "hyper", "reqwest", "futures", "rand", "async-trait"];
 
 /// Each of our crates with what it names outside of tests.
 fn named() -> BTreeMap<String, BTreeSet<String>> {

@@ -14,7 +14,9 @@ fn run(command: &mut Command) -> (i32, String, String) {
 fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     let mut command = cynode();
     command.args(["config", "check", "--set", "server.listen=127.0.0.1:7777"]);
-    command.env("DATABASE_URL", "postgres://cynode:hunter2@db/cynode").env("PLANNER_MAX_STEPS", "99");
+    command
+        .env("DATABASE_URL", "postgres://cynode:hunter2@db/cynode")
+        .env("PLANNER_MAX_STEPS", "99");
     let (code, stdout, _) = run(&mut command);
     assert_eq!(code, 0);
     insta::assert_snapshot!(stdout, @r"
@@ -42,7 +44,10 @@ fn a_broken_configuration_is_refused_with_every_problem_and_no_secret() {
     let file = dir.path().join("cynode.toml");
     std::fs::write(&file, "[server]\nlisten = 'nowhere'\n[sever]\nx = 1\n").unwrap();
     let mut command = cynode();
-    command.args(["serve", "--config"]).arg(&file).args(["--set", "database.url=postgres://a:hunter2@b/c"]);
+    command
+        .args(["serve", "--config"])
+        .arg(&file)
+        .args(["--set", "database.url=postgres://a:hunter2@b/c"]);
     let (code, stdout, stderr) = run(&mut command);
     assert_eq!((code, stdout.as_str()), (1, ""));
     insta::assert_snapshot!(stderr, @r"
@@ -58,7 +63,10 @@ fn a_broken_configuration_is_refused_with_every_problem_and_no_secret() {
 fn without_a_database_serve_says_what_to_do() {
     let (code, _, stderr) = run(cynode().args(["serve", "--set", "server.listen=127.0.0.1:0"]));
     assert_eq!(code, 1);
-    assert!(stderr.contains("set DATABASE_URL or database.url_file, or run `cynode up`"), "{stderr}");
+    assert!(
+        stderr.contains("set DATABASE_URL or database.url_file, or run `cynode up`"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -70,7 +78,8 @@ fn the_committed_openapi_document_is_what_the_program_prints() {
 
 #[test]
 fn doctor_names_each_check_and_gives_json_to_programs() {
-    let (_, stdout, _) = run(cynode().args(["doctor", "--json", "--set", "server.listen=127.0.0.1:0"]));
+    let (_, stdout, _) =
+        run(cynode().args(["doctor", "--json", "--set", "server.listen=127.0.0.1:0"]));
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let names: Vec<_> =
         report["checks"].as_array().unwrap().iter().map(|check| check["name"].clone()).collect();
@@ -86,7 +95,8 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
 fn doctor_says_who_has_a_port_that_is_taken() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let (code, stdout, _) = run(cynode().arg("doctor").arg("--set").arg(format!("server.listen={address}")));
+    let (code, stdout, _) =
+        run(cynode().arg("doctor").arg("--set").arg(format!("server.listen={address}")));
     assert_eq!(code, 1);
     let fix = format!("fix: see who has it with `ss -ltnp 'sport = :{}'`", address.port());
     assert!(stdout.contains(&fix), "{stdout}");

@@ -15,22 +15,27 @@ use crate::up::{cynode, free_address};
 struct Running {
     child: Child,
     address: SocketAddr,
-    _db: TestDb,
+    db: TestDb,
 }
 
 impl Running {
     async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(flags: &[String]) -> Self {
         let db = TestDb::new().await;
         let address = free_address();
         let child = cynode()
             .args(["serve", "--set", "telemetry.log=trace"])
             .arg("--set")
             .arg(format!("server.listen={address}"))
+            .args(flags)
             .env("DATABASE_URL", db.url())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { child, address, _db: db }
+        Self { child, address, db }
     }
 
     /// One request over a connection of its own; returns the whole answer.
@@ -85,7 +90,10 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
         r#"{{"token":"{token}","handle":"grace","display_name":"{person}","password":"{password}"}}"#
     );
     running.send("POST /v1/bootstrap HTTP/1.1", &body);
-    running.send("POST /v1/sessions HTTP/1.1", &format!(r#"{{"handle":"grace","password":"{password}"}}"#));
+    running.send(
+        "POST /v1/sessions HTTP/1.1",
+        &format!(r#"{{"handle":"grace","password":"{password}"}}"#),
+    );
     running.send(&format!("GET /v1/users HTTP/1.1\r\nAuthorization: Bearer {token}"), "");
     running.send(&format!("GET /v1/tasks/{key}?project={email}&password={password} HTTP/1.1"), "");
     running.send("POST /v1/sessions HTTP/1.1", &format!(r#"{{"{password}": "{email}" "#));
@@ -126,7 +134,7 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
         let spans = line["spans"].as_array().unwrap();
         spans.iter().map(|span| span["name"].as_str().unwrap().to_owned()).collect()
     };
-    let deepest = ["http.request", "app.sessions.authenticate", "db.authentication.session"];
+    let deepest = ["http.request", "app.sessions.authenticate", "db.authentication.sessions"];
     assert!(of_request.iter().any(|line| spans(line) == deepest), "{of_request:?}");
     let answered = of_request.iter().find(|line| line["message"] == "answered").unwrap();
     assert_eq!(answered["http.status"], 401);
@@ -138,7 +146,7 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
     let mut lines = BufReader::new(running.child.stderr.take().unwrap());
     let mut log = until(&mut lines, "server.started");
     assert!(running.send("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 200"));
-    running._db.execute("DROP TABLE user_sessions").await;
+    running.db.execute("DROP TABLE user_sessions").await;
     let token = cynode_app::tokens::issue(
         cynode_app::tokens::TokenKind::Session,
         &cynode_app::Environment::system(),
@@ -148,9 +156,53 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
     assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
     assert!(!answer.contains("user_sessions"), "the cause stays in the log: {answer}");
     log.push_str(&running.stop(lines));
-    let events: Vec<Value> =
-        log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone()).collect();
+    let events: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
+        .collect();
     assert!(events.contains(&"backend.connected".into()));
     assert!(events.contains(&"error".into()));
     assert!(events.contains(&"server.stopped".into()));
+}
+
+/// Takes what is exported on loopback until it holds `wanted`.
+fn collect(listener: &std::net::TcpListener, wanted: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    while !all.windows(wanted.len()).any(|window| window == wanted) {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let (mut line, mut length) = (String::new(), 0);
+        while {
+            line.clear();
+            reader.read_line(&mut line).unwrap() > 2
+        } {
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        all.extend(body);
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .unwrap();
+    }
+    all
+}
+
+#[tokio::test]
+async fn spans_are_exported_under_the_trace_of_the_request() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("telemetry.otlp_endpoint=http://{}", listener.local_addr().unwrap());
+    let trace: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+    let collector = std::thread::spawn(move || collect(&listener, &trace.to_be_bytes()));
+    let mut running = Running::start_with(&["--set".into(), endpoint]).await;
+    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
+    until(&mut lines, "server.started");
+    let head = format!("GET /healthz HTTP/1.1\r\ntraceparent: 00-{trace:032x}-00f067aa0ba902b7-01");
+    running.send(&head, "");
+    // Stopping exports what is left.
+    running.stop(lines);
+    let exported = collector.join().unwrap();
+    let text = String::from_utf8_lossy(&exported);
+    assert!(text.contains("http.request") && text.contains("cynode"), "{text}");
 }

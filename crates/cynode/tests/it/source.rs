@@ -41,7 +41,9 @@ pub(crate) fn tests() -> BTreeSet<String> {
         for line in read(&path).lines().map(str::trim) {
             if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
                 marked = true;
-            } else if marked && let Some(rest) = line.trim_start_matches("async ").strip_prefix("fn ") {
+            } else if marked
+                && let Some(rest) = line.trim_start_matches("async ").strip_prefix("fn ")
+            {
                 let name = rest.split(['(', '<']).next().unwrap();
                 found.insert(format!("{krate}::{name}"));
                 marked = false;

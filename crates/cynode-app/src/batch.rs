@@ -1,0 +1,86 @@
+//! Work of several requests done at once.
+//!
+//! What arrives while a statement is under way goes into the next one: under load one round trip and
+//! one commit serve many requests, and a lone request waits for nobody. A batch succeeds or fails as a
+//! whole; when it fails, each request is tried alone, so that nobody suffers for a neighbour's mistake.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
+
+/// Most requests served at once.
+const MOST: usize = 64;
+
+/// Hands work over to the lanes.
+pub(crate) struct Batcher<I, O> {
+    sender: mpsc::Sender<Waiting<I, O>>,
+}
+
+/// An item, who waits for its result, and the span of the request it belongs to.
+struct Waiting<I, O> {
+    item: I,
+    result: oneshot::Sender<O>,
+    span: Span,
+}
+
+impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
+    /// Starts `lanes` lanes; in each, one batch is under way at a time. `work` gives one result for each
+    /// item, in order, or none at all.
+    pub(crate) fn start<F, W>(tasks: &TaskTracker, lanes: usize, work: W) -> Self
+    where
+        W: Fn(Vec<I>) -> F + Clone + Send + 'static,
+        F: Future<Output = Option<Vec<O>>> + Send,
+    {
+        let (sender, receiver) = mpsc::channel(4 * MOST);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..lanes {
+            let (receiver, work) = (receiver.clone(), work.clone());
+            tasks.spawn(async move {
+                let mut batch: Vec<Waiting<I, O>> = Vec::new();
+                while gather(&receiver, &mut batch).await {
+                    // The work shows in the trace of the first request; the others point to it.
+                    let span = batch[0].span.clone();
+                    let mut items = Vec::with_capacity(batch.len());
+                    let mut results = Vec::with_capacity(batch.len());
+                    for waiting in batch.drain(..) {
+                        waiting.span.follows_from(&span);
+                        items.push(waiting.item);
+                        results.push(waiting.result);
+                    }
+                    // Without outcomes the senders are dropped, which tells whoever waits to go alone.
+                    let outcomes = work(items).instrument(span).await.unwrap_or_default();
+                    for (outcome, result) in outcomes.into_iter().zip(results) {
+                        let _ = result.send(outcome);
+                    }
+                }
+            });
+        }
+        Self { sender }
+    }
+
+    /// Does the work with others; `None` when it must be tried alone.
+    pub(crate) async fn submit(&self, item: I) -> Option<O> {
+        let (result, outcome) = oneshot::channel();
+        let waiting = Waiting { item, result, span: Span::current() };
+        self.sender.send(waiting).await.ok()?;
+        outcome.await.ok()
+    }
+}
+
+/// Takes what is waiting; `false` when nobody will ever come again.
+async fn gather<T>(receiver: &Mutex<mpsc::Receiver<T>>, batch: &mut Vec<T>) -> bool {
+    let mut receiver = receiver.lock().await;
+    if receiver.recv_many(batch, MOST).await == 0 {
+        return false;
+    }
+    // Whoever is about to submit gets on too; when nobody is, this costs nothing.
+    tokio::task::yield_now().await;
+    while batch.len() < MOST
+        && let Ok(waiting) = receiver.try_recv()
+    {
+        batch.push(waiting);
+    }
+    true
+}

@@ -1,0 +1,25 @@
+# The loop. `cargo install just`, or read the recipes: each is one line.
+
+# Lints, as CI sees them.
+check:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Tests; narrow with a filter: just test -E 'package(cynode-db)'
+test *args:
+    cargo nextest run --workspace {{args}}
+
+# Checks every query against a real schema and renews crates/cynode-db/.sqlx.
+sqlx:
+    scripts/sqlx
+
+# Renews generated files.
+gen:
+    cargo run --quiet --bin cynode -- openapi > docs/openapi.json
+
+# One promise, shown: just prove api-load
+prove name *args:
+    prove/{{name}} {{args}}
+
+# Everything that CI runs.
+verify:
+    .ci/run
