@@ -37,6 +37,7 @@ impl ApiError {
                 Error::Version { .. } => (StatusCode::CONFLICT, "version"),
                 Error::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
                 Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
+                Error::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
                 Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
                 Error::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             },

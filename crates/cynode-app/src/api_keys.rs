@@ -1,6 +1,11 @@
 //! Keys that programs use in a user's name.
 
-use cynode_core::{accounts::ApiKey, events::EventKind, ids::ApiKeyId, roles::Role};
+use cynode_core::{
+    accounts::{ApiKey, Credential},
+    events::EventKind,
+    ids::ApiKeyId,
+    roles::Role,
+};
 use cynode_db::accounts;
 use cynode_wire::{
     accounts::{CreateApiKey, CreatedApiKey},
@@ -19,6 +24,10 @@ use crate::{
 #[tracing::instrument(name = "app.api_keys.create", skip_all)]
 pub async fn create(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
     let caller = ctx.caller()?;
+    // A key that leaked must not be able to outlive its own end by making others.
+    if !matches!(caller.credential, Credential::Session(_)) {
+        return Err(Error::Conflict("an API key cannot make API keys: log in to make one"));
+    }
     let days = match body.expires_in_days {
         Some(days) if !(1..=3650).contains(&days) => {
             return Err(Error::Invalid("`expires_in_days` is 1 to 3650".into()));

@@ -6,7 +6,7 @@ use cynode_core::{
     ids::UserId,
     roles::Role,
 };
-use cynode_db::{accounts, health};
+use cynode_db::{DbError, accounts, health};
 use cynode_wire::accounts::{Bootstrap, SecretText};
 use serde_json::json;
 
@@ -22,6 +22,7 @@ pub async fn issue(app: &App) -> Result<Option<SecretText>, Error> {
     let trace = app.environment().trace();
     let request = Request { caller: None, trace, attempt: None };
     let mut ctx = app.open(&request).await?;
+    accounts::lock_bootstrap(ctx.conn()).await?;
     if health::has_admin(ctx.conn()).await? {
         return Ok(None);
     }
@@ -30,6 +31,19 @@ pub async fn issue(app: &App) -> Result<Option<SecretText>, Error> {
     accounts::insert_bootstrap_token(ctx.conn(), &hash, now, expires_at).await?;
     ctx.commit().await?;
     Ok(Some(token))
+}
+
+/// Hashes the password of the first admin, for whoever shows a token that we gave out: strangers must not be
+/// able to keep the hasher busy. A token that was used up may still be repeated with its key.
+pub async fn hash(app: &App, body: &Bootstrap) -> Result<HashedPassword, Error> {
+    let shown = tokens::present(&body.token.0).map_err(|_| Error::Unauthenticated)?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let known = accounts::knows_bootstrap_token(&mut conn, &shown.hash).await?;
+    drop(conn);
+    if !known {
+        return Err(Error::Unauthenticated);
+    }
+    app.hash_password(&body.password).await
 }
 
 /// Makes the first admin.
@@ -41,6 +55,7 @@ pub async fn redeem(
 ) -> Result<User, Error> {
     let shown = tokens::present(&body.token.0).map_err(|_| Error::Unauthenticated)?;
     let now = ctx.now;
+    accounts::lock_bootstrap(ctx.conn()).await?;
     let good = shown.kind == TokenKind::Bootstrap
         && accounts::use_bootstrap_token(ctx.conn(), &shown.hash, now).await?;
     if !good {

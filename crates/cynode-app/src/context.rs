@@ -43,6 +43,8 @@ pub struct Ctx {
     pub now: OffsetDateTime,
     /// What the installation decided.
     pub policy: Policy,
+    /// Whether the caller was refused for want of a role.
+    refused: bool,
 }
 
 impl App {
@@ -86,6 +88,8 @@ impl App {
         let mut ctx = self.open(request).await?;
         let body = match operation(&mut ctx).await {
             Ok(value) => serde_json::to_vec(&value).map_err(|e| Error::Internal(e.into()))?,
+            // Who lost the role gets nothing more, not even what was theirs.
+            Err(error) if ctx.refused => return Err(error),
             // The first attempt may have made a second one impossible: a name taken, a token used up.
             Err(error) => return self.replay(ctx, request, secrecy).await?.ok_or(error),
         };
@@ -126,6 +130,7 @@ impl App {
             trace: request.trace,
             now: self.environment.now(),
             policy: self.policy,
+            refused: false,
         }
     }
 
@@ -166,9 +171,7 @@ impl App {
         self.commits.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    pub(crate) fn hashing(
-        &self,
-    ) -> (std::sync::Arc<tokio::sync::Semaphore>, crate::passwords::Workspace) {
+    pub(crate) fn hashing(&self) -> crate::passwords::Hashing {
         self.hashing.clone()
     }
 }
@@ -207,13 +210,10 @@ impl Ctx {
     }
 
     /// Refuses a caller whose role in the whole installation is weaker.
-    pub fn require(&self, needed: Role) -> Result<Caller, Error> {
+    pub fn require(&mut self, needed: Role) -> Result<Caller, Error> {
         let caller = self.caller()?;
-        if caller.role >= Some(needed) {
-            Ok(caller)
-        } else {
-            Err(Error::forbidden(needed, "in the installation"))
-        }
+        self.refused = caller.role < Some(needed);
+        if self.refused { Err(Error::forbidden(needed, "in the installation")) } else { Ok(caller) }
     }
 
     /// Refuses a caller whose role in the project is weaker. To somebody without any role there, the
@@ -224,7 +224,9 @@ impl Ctx {
             return Ok(caller);
         }
         let own = authentication::project_role(self.conn(), caller.user, project).await?;
-        match own.max(caller.role) {
+        let role = own.max(caller.role);
+        self.refused = role < Some(needed);
+        match role {
             Some(role) if role >= needed => Ok(caller),
             Some(_) => Err(Error::forbidden(needed, "in the project")),
             None => Err(Error::not_found("project", project)),

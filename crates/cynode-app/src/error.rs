@@ -53,6 +53,9 @@ pub enum Error {
     /// The key of a repeat was used for another request.
     #[error("this Idempotency-Key was used for another request")]
     KeyReused,
+    /// Too many want the same at once.
+    #[error("too many logins are waiting")]
+    Busy,
     /// The database cannot be reached.
     #[error("the database cannot be reached")]
     Unavailable(#[source] anyhow::Error),
@@ -84,6 +87,7 @@ impl Error {
             }
             Self::KeyReused => Some("make a new Idempotency-Key for each new request"),
             Self::Taken { .. } => Some("choose another name"),
+            Self::Busy => Some("try again in a moment"),
             Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
             Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
             Self::NotFound { .. } | Self::Invalid(_) | Self::Transition(_) | Self::Conflict(_) => {

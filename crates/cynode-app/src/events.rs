@@ -85,7 +85,6 @@ pub fn follow(
     stream::try_unfold(tail, |mut tail| async move {
         loop {
             if let Some(event) = tail.ready.pop_front() {
-                tail.position = event.id;
                 return Ok(Some((event, tail)));
             }
             tail.read().await?;
@@ -108,7 +107,8 @@ impl Tail {
         let Wanted { project, task } = self.wanted;
         let mut conn = self.app.pool().acquire().await.map_err(DbError::from)?;
         let filter = Filter { project, task };
-        self.ready = events::after(&mut conn, reader, filter, self.position, BATCH).await?.into();
+        let (ready, read) = events::after(&mut conn, reader, filter, self.position, BATCH).await?;
+        (self.ready, self.position) = (ready.into(), read);
         Ok(())
     }
 }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use cynode_db::Pool;
 use time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 pub use context::{Ctx, Operation, Request};
@@ -70,8 +70,7 @@ pub struct App {
     policy: Policy,
     /// Counts commits, so that event streams of this process need not wait for their next look.
     commits: watch::Sender<u64>,
-    /// Password hashing takes a core and 19 MiB; it is done one at a time.
-    hashing: (Arc<Semaphore>, passwords::Workspace),
+    hashing: passwords::Hashing,
     /// Work of several requests done at once.
     shared: Arc<Shared>,
 }
@@ -91,8 +90,7 @@ impl App {
             callers: sessions::callers(&lanes, &pool, &environment),
             new_tasks: tasks::new_tasks(&lanes, &pool),
         };
-        let hashing = (Arc::new(Semaphore::new(1)), passwords::Workspace::default());
-        let shared = Arc::new(shared);
+        let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));
         Self { pool, environment, policy, commits, hashing, shared }
     }
 }

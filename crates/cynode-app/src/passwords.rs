@@ -4,9 +4,11 @@ use argon2::{
     Algorithm, Argon2, Block, Params, Version,
     password_hash::phc::{Output, PasswordHash, Salt},
 };
+use cynode_core::roles::Role;
 use cynode_wire::accounts::SecretText;
+use tokio::sync::Semaphore;
 
-use crate::{App, Error};
+use crate::{App, Error, Request};
 
 /// A password that may be stored: argon2id with the parameters that OWASP recommends.
 #[derive(Clone)]
@@ -55,6 +57,21 @@ impl Workspace {
     }
 }
 
+/// Hashing takes a core and 19 MiB; it is done one at a time, and a bounded number may wait.
+#[derive(Clone)]
+pub(crate) struct Hashing {
+    places: Arc<Semaphore>,
+    turn: Arc<Semaphore>,
+    workspace: Workspace,
+}
+
+impl Default for Hashing {
+    fn default() -> Self {
+        let (places, turn) = (Arc::new(Semaphore::new(32)), Arc::new(Semaphore::new(1)));
+        Self { places, turn, workspace: Workspace::default() }
+    }
+}
+
 fn phc(output: &[u8], salt: &[u8]) -> Option<String> {
     let params = Params::default();
     let hash = PasswordHash {
@@ -68,6 +85,19 @@ fn phc(output: &[u8], salt: &[u8]) -> Option<String> {
 }
 
 impl App {
+    /// Hashes a password for a caller who is admin: others must not be able to keep the hasher busy.
+    pub async fn hash_for_admin(
+        &self,
+        request: &Request,
+        password: &SecretText,
+    ) -> Result<HashedPassword, Error> {
+        let caller = request.caller.ok_or(Error::Unauthenticated)?;
+        if caller.role < Some(Role::Admin) {
+            return Err(Error::forbidden(Role::Admin, "in the installation"));
+        }
+        self.hash_password(password).await
+    }
+
     /// Hashes a password that obeys the rule: 12 to 256 characters. No connection is held meanwhile.
     pub async fn hash_password(&self, password: &SecretText) -> Result<HashedPassword, Error> {
         if !(12..=256).contains(&password.0.chars().count()) {
@@ -101,11 +131,13 @@ impl App {
         &self,
         work: impl FnOnce(&Workspace) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let (turn, workspace) = self.hashing();
+        let Hashing { places, turn, workspace } = self.hashing();
+        // A flood of logins must not queue for ever in front of the person who knows the password.
+        let place = places.try_acquire_owned().map_err(|_| Error::Busy)?;
         let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
         let done = tokio::task::spawn_blocking(move || {
             let result = work(&workspace);
-            drop(turn);
+            drop((turn, place));
             result
         });
         done.await.map_err(|e| Error::Internal(e.into()))

@@ -6,9 +6,9 @@ use cynode_core::{
     names::DottedKey,
     preferences::{self as rules, Resolution, Scope},
     roles::{AgentRole, Role},
-    settings::{Change, Expected, Versioned},
+    settings::{Change, Expected, Versioned, fits},
 };
-use cynode_db::{groups, preferences, tasks};
+use cynode_db::{groups, preferences};
 use serde_json::{Value, json};
 
 use crate::{Ctx, Error, context::Told, settings::version_error};
@@ -82,6 +82,7 @@ pub async fn set(
     expected: Expected,
 ) -> Result<Versioned, Error> {
     let project = permit(ctx, scope, Access::Write).await?;
+    fits(value).map_err(|error| Error::Invalid(error.to_string()))?;
     rules::check(key, value).map_err(|error| Error::Invalid(error.to_string()))?;
     let (by, now) = (ctx.caller()?.user, ctx.now);
     match preferences::set(ctx.conn(), scope, key, value, expected, by, now).await {
@@ -171,9 +172,10 @@ pub async fn effective(
             caller.user
         }
         About::Task(id) => {
-            let task =
-                tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
-            ctx.require_in(task.project, Role::Viewer).await?;
+            let task = crate::tasks::get(ctx, id).await?;
+            // What its author prefers is the author's, and of those who steer the task.
+            let needed = if task.created_by == caller.user { Role::Viewer } else { Role::Operator };
+            ctx.require_in(task.project, needed).await?;
             scopes.extend([Scope::Project(task.project), Scope::Task(id)]);
             task.created_by
         }

@@ -76,10 +76,14 @@ pub async fn login(app: &App, request: &Request, body: &Login) -> Result<Session
     // The connection goes back while the password is hashed.
     drop(ctx);
     let (user, stored) = found.unzip();
-    let good = app.verify_password(&body.password, stored).await?;
-    let user = user.filter(|_| good).ok_or(Error::Unauthenticated)?;
+    let good = app.verify_password(&body.password, stored.clone()).await?;
+    let (user, stored) = user.zip(stored).filter(|_| good).ok_or(Error::Unauthenticated)?;
 
     let mut ctx = app.open(request).await?;
+    // Meanwhile the password may have been changed or the account switched off, which ended its sessions.
+    if !accounts::still(ctx.conn(), user, &stored).await? {
+        return Err(Error::Unauthenticated);
+    }
     let (token, hash) = tokens::issue(TokenKind::Session, app.environment());
     let session = SessionId::from_uuid(ctx.uuid());
     let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.session_lifetime);

@@ -5,7 +5,7 @@ use cynode_core::{
     events::EventKind,
     names::DottedKey,
     roles::Role,
-    settings::{Change, Expected, Versioned},
+    settings::{Change, Expected, Versioned, fits},
 };
 use cynode_db::settings;
 use serde_json::{Value, json};
@@ -42,6 +42,7 @@ pub async fn set(
     expected: Expected,
 ) -> Result<Versioned, Error> {
     let caller = ctx.require(Role::Admin)?;
+    fits(value).map_err(|error| Error::Invalid(error.to_string()))?;
     let now = ctx.now;
     match settings::set(ctx.conn(), key, value, expected, caller.user, now).await {
         Ok(Some(written)) => {

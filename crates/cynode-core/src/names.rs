@@ -111,12 +111,16 @@ impl TaskName {
 
     /// A name from the first words of a brief; `task` when there is no usable word.
     pub fn derive(brief: &str) -> Self {
-        let mut name = String::new();
-        for word in
-            brief.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).take(6)
-        {
-            let joined = name.len() + usize::from(!name.is_empty()) + word.len();
-            if joined > Self::BASE {
+        let words =
+            brief.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        // A name starts with a letter, so that it can never be mistaken for a number.
+        let lettered = words
+            .clone()
+            .next()
+            .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
+        let mut name = if lettered { String::new() } else { "task".to_owned() };
+        for word in words.take(6) {
+            if name.len() + 1 + word.len() > Self::BASE {
                 break;
             }
             if !name.is_empty() {
@@ -124,11 +128,7 @@ impl TaskName {
             }
             name.push_str(&word.to_ascii_lowercase());
         }
-        // A name starts with a letter, so that it can never be mistaken for a number.
-        if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
-            name = if name.is_empty() { "task".into() } else { format!("task-{name}") };
-        }
-        Self(name)
+        Self(if name.is_empty() { "task".to_owned() } else { name })
     }
 
     /// The `number`-th name of this kind in a project: `deploy-docs`, `deploy-docs-2`, …

@@ -20,6 +20,32 @@ pub struct Versioned {
     pub updated_at: OffsetDateTime,
 }
 
+/// A value that cannot be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitValue {
+    /// It is larger than a setting should be.
+    #[error("a value is at most {} bytes of JSON", MOST_BYTES)]
+    TooLarge,
+    /// PostgreSQL's JSON cannot hold the character NUL.
+    #[error("a value cannot contain the character NUL")]
+    Nul,
+}
+
+/// Most bytes of a value as JSON.
+pub const MOST_BYTES: usize = 16 * 1024;
+
+/// Refuses a value that cannot be kept.
+pub fn fits(value: &Value) -> Result<(), UnfitValue> {
+    let text = value.to_string();
+    if text.len() > MOST_BYTES {
+        Err(UnfitValue::TooLarge)
+    } else if text.contains("\\u0000") {
+        Err(UnfitValue::Nul)
+    } else {
+        Ok(())
+    }
+}
+
 /// One write of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {

@@ -19,29 +19,29 @@ CREATE TABLE system_settings_history (
 
 CREATE TABLE preferences (
     scope_type text NOT NULL,
-    scope_id   uuid,
+    scope_id   uuid NOT NULL,                -- nil for the system, so that an index finds it
     key        text NOT NULL CHECK (key ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'),
     value      jsonb NOT NULL,               -- JSON null hides the scopes below
     version    bigint NOT NULL CHECK (version >= 1),
     updated_by uuid NOT NULL REFERENCES users,
     updated_at timestamptz NOT NULL,
     CONSTRAINT preferences_scope_shape CHECK (CASE scope_type
-        WHEN 'system' THEN scope_id IS NULL
-        WHEN 'group' THEN scope_id IS NOT NULL
-        WHEN 'user' THEN scope_id IS NOT NULL
-        WHEN 'project' THEN scope_id IS NOT NULL
-        WHEN 'task' THEN scope_id IS NOT NULL
+        WHEN 'system' THEN scope_id = '00000000-0000-0000-0000-000000000000'
+        WHEN 'group' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
+        WHEN 'user' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
+        WHEN 'project' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
+        WHEN 'task' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
         ELSE false END),
-    CONSTRAINT preferences_once UNIQUE NULLS NOT DISTINCT (scope_type, scope_id, key)
+    CONSTRAINT preferences_once UNIQUE (scope_type, scope_id, key)
 );
 
 CREATE TABLE preferences_history (
     scope_type text NOT NULL,
-    scope_id   uuid,
+    scope_id   uuid NOT NULL,                -- nil for the system, so that an index finds it
     key        text NOT NULL,
     version    bigint NOT NULL,
     value      jsonb,                        -- null: this version is the deletion
     changed_by uuid NOT NULL REFERENCES users,
     changed_at timestamptz NOT NULL,
-    CONSTRAINT preferences_history_once UNIQUE NULLS NOT DISTINCT (scope_type, scope_id, key, version)
+    CONSTRAINT preferences_history_once UNIQUE (scope_type, scope_id, key, version)
 );

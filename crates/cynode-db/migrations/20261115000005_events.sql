@@ -18,6 +18,7 @@ CREATE TABLE events (
     PRIMARY KEY (xact, seq, occurred_at)
 ) PARTITION BY RANGE (occurred_at);
 CREATE INDEX events_by_project ON events (project_id, xact, seq);
+CREATE INDEX events_by_task ON events (task_id, xact, seq) WHERE task_id IS NOT NULL;
 
 -- Unique over all time it is kept, so it cannot be partitioned by time; it is swept by expires_at.
 CREATE TABLE idempotency_keys (

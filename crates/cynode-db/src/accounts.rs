@@ -218,6 +218,25 @@ pub async fn login(conn: &mut Conn, handle: &Handle) -> Result<Option<(UserId, S
     Ok(row.map(|row| (UserId::from_uuid(row.user_id), row.phc)))
 }
 
+/// Whether the account may still be used and its password is still the one with that hash; neither can change
+/// until the transaction ends.
+pub async fn still(conn: &mut Conn, user: UserId, phc: &str) -> Result<bool, DbError> {
+    let found = sqlx::query!(
+        "
+        SELECT u.user_id
+        FROM users u
+        JOIN password_credentials p USING (user_id)
+        WHERE u.user_id = $1 AND u.state = 'active' AND p.phc = $2
+        FOR SHARE
+        ",
+        user.as_uuid(),
+        phc,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.is_some())
+}
+
 /// Stores a session.
 pub async fn insert_session(
     conn: &mut Conn,
@@ -380,6 +399,14 @@ pub async fn api_key_owner(conn: &mut Conn, id: ApiKeyId) -> Result<Option<UserI
     Ok(owner.map(UserId::from_uuid))
 }
 
+/// Makes whoever issues or uses the one-time token wait for whoever does so now, until the transaction ends.
+pub async fn lock_bootstrap(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::query!("SELECT FROM pg_advisory_xact_lock(hashtext('cynode.bootstrap'))")
+        .fetch_one(conn)
+        .await?;
+    Ok(())
+}
+
 /// Stores the hash of a one-time token for the first admin; tokens made before stop working.
 pub async fn insert_bootstrap_token(
     conn: &mut Conn,
@@ -397,6 +424,20 @@ pub async fn insert_bootstrap_token(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Whether that token was ever given out and not replaced.
+pub async fn knows_bootstrap_token(
+    conn: &mut Conn,
+    token_hash: &[u8; 32],
+) -> Result<bool, DbError> {
+    let known = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM bootstrap_tokens WHERE token_hash = $1) AS "known!""#,
+        token_hash,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(known)
 }
 
 /// Uses up the one-time token. Of two callers at once, one gets `true`.

@@ -21,17 +21,18 @@ pub enum DbError {
 }
 
 impl DbError {
-    /// Whether the database could not be reached, as opposed to having refused something.
-    pub const fn is_unavailable(&self) -> bool {
-        matches!(
-            self,
-            Self::Failed(
-                sqlx::Error::Io(_)
-                    | sqlx::Error::PoolTimedOut
-                    | sqlx::Error::PoolClosed
-                    | sqlx::Error::Tls(_)
-            )
-        )
+    /// Whether the database could not be reached or asks to be tried again, as opposed to having refused
+    /// something: connections that broke, a server that starts, stops or is full, a deadlock that was resolved.
+    pub fn is_unavailable(&self) -> bool {
+        use sqlx::Error::{Database, Io, PoolClosed, PoolTimedOut, Protocol, Tls};
+        match self {
+            Self::Failed(Io(_) | PoolTimedOut | PoolClosed | Tls(_) | Protocol(_)) => true,
+            Self::Failed(Database(error)) => {
+                let code = error.code().unwrap_or_default();
+                ["08", "53", "57P", "40001", "40P01"].iter().any(|class| code.starts_with(class))
+            }
+            Self::Failed(_) | Self::Refused { .. } | Self::Corrupt { .. } => false,
+        }
     }
 
     /// Whether the constraint of that name refused a write.

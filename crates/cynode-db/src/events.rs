@@ -74,7 +74,8 @@ pub struct Filter {
     pub task: Option<TaskId>,
 }
 
-/// Events behind `after`, in order, at most `limit`.
+/// Events behind `after`, in order, at most `limit`, and the place up to which everything was looked at: a reader
+/// who goes on from there does not look again at what is not for them.
 ///
 /// Only events whose transaction is older than every running one are given: nothing can appear later
 /// in front of what was given, so a reader that goes on from the last one misses nothing.
@@ -85,7 +86,8 @@ pub async fn after(
     filter: Filter,
     after: Position,
     limit: i64,
-) -> Result<Vec<EventView>, DbError> {
+) -> Result<(Vec<EventView>, Position), DbError> {
+    let head = head(conn).await?;
     let member = match reader {
         Reader::Installation => None,
         Reader::Member(user) => Some(user.as_uuid()),
@@ -95,7 +97,7 @@ pub async fn after(
         SELECT xact, seq, occurred_at, kind, actor_id, project_id, task_id, trace_id, data
         FROM events e
         WHERE (xact, seq) > ($1, $2)
-          AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+          AND xact <= $7
           AND ($3::uuid IS NULL OR e.project_id = $3)
           AND ($4::uuid IS NULL OR e.task_id = $4)
           AND ($5::uuid IS NULL
@@ -113,10 +115,11 @@ pub async fn after(
         filter.task.map(TaskId::as_uuid),
         member,
         limit,
+        head.xact,
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows
+    let events: Vec<_> = rows
         .into_iter()
         .map(|row| EventView {
             id: Position { xact: row.xact, seq: row.seq },
@@ -128,7 +131,12 @@ pub async fn after(
             trace_id: row.trace_id,
             data: row.data,
         })
-        .collect())
+        .collect();
+    let read = match events.last() {
+        Some(last) if i64::try_from(events.len()).is_ok_and(|count| count == limit) => last.id,
+        Some(_) | None => head,
+    };
+    Ok((events, read))
 }
 
 /// The place behind everything that can be read now.

@@ -12,7 +12,7 @@ pub struct Options {
     pub max_connections: u32,
     /// How long a request waits for a connection.
     pub acquire_timeout: Duration,
-    /// How long one statement may run.
+    /// How long one statement may run; zero is without end.
     pub statement_timeout: Duration,
 }
 
@@ -34,7 +34,11 @@ pub fn connect(options: &Options) -> Result<Pool, ConnectError> {
     let connect = PgConnectOptions::from_str(&options.url)
         .map_err(|_| ConnectError::Url)?
         .application_name("cynode")
-        .options([("statement_timeout", milliseconds.as_str())]);
+        // A process that stops inside a transaction must not hold its locks, nor the stream of events, for ever.
+        .options([
+            ("statement_timeout", milliseconds.as_str()),
+            ("idle_in_transaction_session_timeout", "60000"),
+        ]);
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)

@@ -17,27 +17,26 @@ use crate::{
 };
 
 /// A scope as its two columns.
-fn columns(scope: Scope) -> (&'static str, Option<Uuid>) {
+const fn columns(scope: Scope) -> (&'static str, Uuid) {
     let id = match scope {
-        Scope::System => None,
-        Scope::Group(id) => Some(id.as_uuid()),
-        Scope::User(id) => Some(id.as_uuid()),
-        Scope::Project(id) => Some(id.as_uuid()),
-        Scope::Task(id) => Some(id.as_uuid()),
+        Scope::System => Uuid::nil(),
+        Scope::Group(id) => id.as_uuid(),
+        Scope::User(id) => id.as_uuid(),
+        Scope::Project(id) => id.as_uuid(),
+        Scope::Task(id) => id.as_uuid(),
     };
     (scope.kind().as_str(), id)
 }
 
-fn scope(kind: &str, id: Option<Uuid>) -> Option<Scope> {
+fn scope(kind: &str, id: Uuid) -> Option<Scope> {
     let kind = ScopeType::ALL.into_iter().find(|known| known.as_str() == kind)?;
-    match (kind, id) {
-        (ScopeType::System, None) => Some(Scope::System),
-        (ScopeType::System, Some(_)) => None,
-        (ScopeType::Group, id) => id.map(GroupId::from_uuid).map(Scope::Group),
-        (ScopeType::User, id) => id.map(UserId::from_uuid).map(Scope::User),
-        (ScopeType::Project, id) => id.map(ProjectId::from_uuid).map(Scope::Project),
-        (ScopeType::Task, id) => id.map(TaskId::from_uuid).map(Scope::Task),
-    }
+    Some(match kind {
+        ScopeType::System => Scope::System,
+        ScopeType::Group => Scope::Group(GroupId::from_uuid(id)),
+        ScopeType::User => Scope::User(UserId::from_uuid(id)),
+        ScopeType::Project => Scope::Project(ProjectId::from_uuid(id)),
+        ScopeType::Task => Scope::Task(TaskId::from_uuid(id)),
+    })
 }
 
 /// All preferences of one scope, by key.
@@ -48,7 +47,7 @@ pub async fn list(conn: &mut Conn, scope: Scope) -> Result<Vec<Versioned>, DbErr
         "
         SELECT key, value, version, updated_by, updated_at
         FROM preferences
-        WHERE scope_type = $1 AND scope_id IS NOT DISTINCT FROM $2
+        WHERE scope_type = $1 AND scope_id = $2
         ORDER BY key
         ",
         kind,
@@ -73,7 +72,7 @@ pub async fn get(
         "
         SELECT key, value, version, updated_by, updated_at
         FROM preferences
-        WHERE scope_type = $1 AND scope_id IS NOT DISTINCT FROM $2 AND key = $3
+        WHERE scope_type = $1 AND scope_id = $2 AND key = $3
         ",
         kind,
         id,
@@ -88,17 +87,17 @@ pub async fn get(
 /// Everything that may speak to a request: the entries of all the given scopes.
 #[tracing::instrument(name = "db.preferences.entries", skip_all)]
 pub async fn entries(conn: &mut Conn, scopes: &[Scope]) -> Result<Vec<Entry>, DbError> {
-    let (kinds, ids): (Vec<&str>, Vec<Option<Uuid>>) = scopes.iter().copied().map(columns).unzip();
+    let (kinds, ids): (Vec<&str>, Vec<Uuid>) = scopes.iter().copied().map(columns).unzip();
     let rows = sqlx::query!(
         r#"
         SELECT p.scope_type, p.scope_id, p.key, p.value, p.version
         FROM preferences p
         JOIN unnest($1::text[], $2::uuid[]) AS wanted (scope_type, scope_id)
-          ON p.scope_type = wanted.scope_type AND p.scope_id IS NOT DISTINCT FROM wanted.scope_id
+          ON p.scope_type = wanted.scope_type AND p.scope_id = wanted.scope_id
         ORDER BY p.key, p.scope_type, p.scope_id
         "#,
         &kinds as &[&str],
-        &ids as &[Option<Uuid>],
+        &ids,
     )
     .fetch_all(conn)
     .await?;
@@ -136,12 +135,12 @@ pub async fn set(
             SELECT $1, $2, $3, $4,
                 coalesce((
                     SELECT max(h.version) FROM preferences_history h
-                    WHERE h.scope_type = $1 AND h.scope_id IS NOT DISTINCT FROM $2 AND h.key = $3), 0) + 1,
+                    WHERE h.scope_type = $1 AND h.scope_id = $2 AND h.key = $3), 0) + 1,
                 $6, $7
             WHERE $5::bigint = 0
                OR EXISTS (
                     SELECT FROM preferences
-                    WHERE scope_type = $1 AND scope_id IS NOT DISTINCT FROM $2 AND key = $3 AND version = $5)
+                    WHERE scope_type = $1 AND scope_id = $2 AND key = $3 AND version = $5)
             ON CONFLICT ON CONSTRAINT preferences_once DO UPDATE
             SET value = excluded.value, version = excluded.version,
                 updated_by = excluded.updated_by, updated_at = excluded.updated_at
@@ -185,7 +184,7 @@ pub async fn delete(
         "
         WITH gone AS (
             DELETE FROM preferences
-            WHERE scope_type = $1 AND scope_id IS NOT DISTINCT FROM $2 AND key = $3 AND version = $4
+            WHERE scope_type = $1 AND scope_id = $2 AND key = $3 AND version = $4
             RETURNING scope_type, scope_id, key, version
         )
         INSERT INTO preferences_history (scope_type, scope_id, key, version, value, changed_by, changed_at)
@@ -215,7 +214,7 @@ pub async fn history(
         "
         SELECT version, value, changed_by, changed_at
         FROM preferences_history
-        WHERE scope_type = $1 AND scope_id IS NOT DISTINCT FROM $2 AND key = $3
+        WHERE scope_type = $1 AND scope_id = $2 AND key = $3
         ORDER BY version DESC
         LIMIT 200
         ",

@@ -1,4 +1,7 @@
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -97,6 +100,11 @@ impl TestApp {
 
     /// An installation over a given database.
     pub fn over(db: TestDb) -> Self {
+        // nextest shows what a failing test wrote: the cause of a 500 is then there. A test is a process.
+        let _ = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_test_writer()
+            .try_init();
         let clock = TestClock::default();
         let environment = Environment::new(clock.clone(), SeededRandom::new(1));
         let app = App::new(db.pool(), environment.clone(), Policy::default());
@@ -110,7 +118,10 @@ impl TestApp {
 
     /// A second process over the same database, with ids of its own.
     pub fn replica(&self) -> Client {
-        let environment = Environment::new(self.clock.clone(), SeededRandom::new(1 << 40));
+        // Each process draws other ids.
+        static PROCESSES: AtomicU64 = AtomicU64::new(1);
+        let seed = PROCESSES.fetch_add(1, Ordering::Relaxed) << 40;
+        let environment = Environment::new(self.clock.clone(), SeededRandom::new(seed));
         let app = App::new(self.db.pool(), environment, Policy::default());
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         let state = AppState { app, metrics, stop: self.stop.clone() };

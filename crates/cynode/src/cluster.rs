@@ -4,9 +4,12 @@
 //! is never reachable over the network. Killed at any moment, it recovers by itself at the next start.
 
 use std::{
-    fs,
-    io::ErrorKind,
-    os::unix::fs::{PermissionsExt, chown},
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown},
+    },
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -42,8 +45,8 @@ struct Paths {
     log: PathBuf,
 }
 
-/// Where PostgreSQL's programs are.
-pub(crate) fn find_programs() -> Option<PathBuf> {
+/// Where PostgreSQL's programs are; those of `version` if a cluster needs them.
+pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
     let has = |dir: &PathBuf| dir.join("initdb").exists() && dir.join("postgres").exists();
     let path = crate::config::search_path();
     // Debian keeps them off the PATH, one directory for each version; the newest is taken.
@@ -57,16 +60,14 @@ pub(crate) fn find_programs() -> Option<PathBuf> {
         })
         .collect();
     versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
-    path.into_iter().chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
+    let wanted =
+        versions.iter().find(|(found, _)| Some(*found) == version).map(|(_, dir)| dir.clone());
+    wanted.into_iter().chain(path).chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
 }
 
 impl Cluster {
     /// Makes the cluster if there is none, and starts it if it does not run.
     pub(crate) async fn start(dir: &Path) -> anyhow::Result<Self> {
-        let programs = find_programs().context(
-            "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
-             or set DATABASE_URL to a database elsewhere",
-        )?;
         let paths = Paths {
             dir: dir.join("postgres"),
             data: dir.join("postgres/data"),
@@ -81,6 +82,13 @@ impl Cluster {
             "the path {} is too long for a socket: choose a shorter --data-dir",
             socket.display()
         );
+        // A cluster stays with the version that made it, also when a newer one is installed beside it.
+        let version = fs::read_to_string(paths.data.join("PG_VERSION")).ok();
+        let version = version.and_then(|text| text.trim().parse().ok());
+        let programs = find_programs(version).context(
+            "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
+             or set DATABASE_URL to a database elsewhere",
+        )?;
         prepare(&paths)?;
         let password = password(&paths)?;
         if !paths.data.exists() {
@@ -97,20 +105,40 @@ impl Cluster {
 
     /// The URL under which it is reached. It holds the password.
     pub(crate) fn url(&self) -> SecretString {
-        let (password, socket) = (self.password.expose_secret(), self.paths.socket.display());
+        let (password, socket) = (self.password.expose_secret(), encoded(&self.paths.socket));
         format!("postgres://cynode:{password}@localhost/postgres?host={socket}").into()
     }
 
+    /// Ends when the server has ended without being told to.
+    pub(crate) async fn ended(&mut self) -> anyhow::Error {
+        let log = self.paths.log.display();
+        match &mut self.child {
+            Some(child) => match child.wait().await {
+                Ok(status) => {
+                    anyhow::anyhow!("PostgreSQL ended by itself with {status}; see {log}")
+                }
+                Err(error) => anyhow::anyhow!("PostgreSQL cannot be watched: {error}"),
+            },
+            None => std::future::pending().await,
+        }
+    }
+
     /// Ends it: running statements are cut off, what was committed is kept.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(pid) = running(&self.paths) {
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        // A child that has ended has no id any more.
+        let own = self
+            .child
+            .as_ref()
+            .map(|child| child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+        if let Some(pid) = own.unwrap_or_else(|| running(&self.paths)) {
             kill_process(pid, Signal::INT).context("PostgreSQL could not be told to stop")?;
         }
-        match &mut self.child {
-            Some(child) => {
-                child.wait().await?;
+        let late = || format!("PostgreSQL did not stop; see {}", self.paths.log.display());
+        match self.child {
+            Some(mut child) => {
+                tokio::time::timeout(PATIENCE, child.wait()).await.with_context(late)??;
             }
-            None => self.wait_until_gone().await?,
+            None => wait_until_gone(&self.paths).await?,
         }
         Ok(())
     }
@@ -169,17 +197,6 @@ impl Cluster {
         bail!("PostgreSQL did not become ready; see {}", self.paths.log.display())
     }
 
-    async fn wait_until_gone(&self) -> anyhow::Result<()> {
-        let mut turn = tokio::time::interval(Duration::from_millis(50));
-        for _ in 0..PATIENCE.as_millis() / 50 {
-            if running(&self.paths).is_none() {
-                return Ok(());
-            }
-            turn.tick().await;
-        }
-        bail!("PostgreSQL did not stop; see {}", self.paths.log.display())
-    }
-
     async fn answers(&self) -> bool {
         let options = Options {
             url: self.url().expose_secret().to_owned(),
@@ -197,26 +214,52 @@ impl Cluster {
     }
 }
 
-/// The server that runs in the data directory, if one does.
+async fn wait_until_gone(paths: &Paths) -> anyhow::Result<()> {
+    let mut turn = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..PATIENCE.as_millis() / 50 {
+        if running(paths).is_none() {
+            return Ok(());
+        }
+        turn.tick().await;
+    }
+    bail!("PostgreSQL did not stop; see {}", paths.log.display())
+}
+
+/// The server that runs in the data directory, if one does. A number that another process got meanwhile is
+/// recognised by where that process works.
 fn running(paths: &Paths) -> Option<Pid> {
     let text = fs::read_to_string(paths.data.join("postmaster.pid")).ok()?;
     let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?)?;
-    test_kill_process(pid).is_ok().then_some(pid)
+    test_kill_process(pid).ok()?;
+    let works_in = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).ok()?;
+    (works_in == fs::canonicalize(&paths.data).ok()?).then_some(pid)
 }
 
-/// Makes the directories, for the eyes of PostgreSQL's user only.
+/// Makes the directories. The one around is ours, so that PostgreSQL's user can put nothing in the place of
+/// what we write to or give away; only `data` and `run` are its own.
 fn prepare(paths: &Paths) -> anyhow::Result<()> {
-    for dir in [&paths.dir, &paths.socket] {
-        match fs::create_dir(dir) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(error).with_context(|| format!("cannot make {}", dir.display()));
-            }
-            Ok(()) | Err(_) => {}
-        }
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
-        own(dir)?;
+    let root = rustix::process::geteuid().is_root();
+    make(&paths.dir, if root { 0o711 } else { 0o700 })?;
+    if make(&paths.socket, 0o700)? {
+        own(&paths.socket)?;
     }
     Ok(())
+}
+
+/// Makes a directory; `false` when it was there. What is there and is no directory is refused.
+fn make(dir: &Path, mode: u32) -> anyhow::Result<bool> {
+    match fs::DirBuilder::new().mode(mode).create(dir) {
+        Ok(()) => {
+            // Whatever the umask took away.
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            ensure!(fs::symlink_metadata(dir)?.is_dir(), "{} is not a directory", dir.display());
+            Ok(false)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot make {}", dir.display())),
+    }
 }
 
 /// The password of this installation's database; made once.
@@ -225,12 +268,20 @@ fn password(paths: &Paths) -> anyhow::Result<SecretString> {
         Ok(text) => Ok(text.trim().to_owned().into()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let text = HEXLOWER.encode(&Environment::system().bytes::<32>());
-            // Written beside and renamed: killed in between, there is no half password.
+            // Written beside, made durable and renamed: killed or without power in between, there is no half
+            // password.
             let draft = paths.dir.join("password.new");
-            fs::write(&draft, &text)?;
-            fs::set_permissions(&draft, fs::Permissions::from_mode(0o600))?;
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
             own(&draft)?;
             fs::rename(&draft, &paths.password)?;
+            File::open(&paths.dir)?.sync_all()?;
             Ok(text.into())
         }
         Err(error) => Err(error).context("cannot read the database password"),
@@ -243,6 +294,8 @@ async fn initialise(programs: &Path, paths: &Paths) -> anyhow::Result<()> {
     if draft.exists() {
         fs::remove_dir_all(&draft)?;
     }
+    make(&draft, 0o700)?;
+    own(&draft)?;
     let mut command = as_owner(&programs.join("initdb"), None);
     command
         .arg("-D")
@@ -258,6 +311,23 @@ async fn initialise(programs: &Path, paths: &Paths) -> anyhow::Result<()> {
     );
     fs::rename(&draft, &paths.data)?;
     Ok(())
+}
+
+/// A path as a part of a URL.
+fn encoded(path: &Path) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                text.push(char::from(*byte))
+            }
+            byte => {
+                let _ = write!(text, "%{byte:02X}");
+            }
+        }
+    }
+    text
 }
 
 /// A program under PostgreSQL's user, since PostgreSQL refuses to run as root, and with a signal that it

@@ -19,7 +19,7 @@ use crate::{
     responses((status = CREATED, body = UserView)))]
 pub(crate) async fn bootstrap(call: Anonymous<Bootstrap>) -> Result<Answered, ApiError> {
     let Anonymous { app, request, body } = call;
-    let password = app.hash_password(&body.password).await?;
+    let password = first_admin::hash(&app, &body).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async { Ok(UserView::from(first_admin::redeem(ctx, body, password).await?)) })
     });
@@ -87,7 +87,7 @@ pub(crate) async fn revoke_api_key(
     responses((status = CREATED, body = UserView)))]
 pub(crate) async fn create_user(call: Mutation<CreateUser>) -> Result<Answered, ApiError> {
     let Mutation { app, request, body } = call;
-    let password = app.hash_password(&body.password).await?;
+    let password = app.hash_for_admin(&request, &body.password).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async { Ok(UserView::from(users::create(ctx, body, password).await?)) })
     });
@@ -126,7 +126,7 @@ pub(crate) async fn update_user(
 ) -> Result<Answered, ApiError> {
     let Mutation { app, request, body } = call;
     let password = match &body.password {
-        Some(password) => Some(app.hash_password(password).await?),
+        Some(password) => Some(app.hash_for_admin(&request, password).await?),
         None => None,
     };
     let answer = app.mutate(&request, |ctx| {

@@ -1,6 +1,7 @@
-use cynode_app::bootstrap;
+use cynode_app::{Request, bootstrap};
 use cynode_core::roles::Role;
 use cynode_testkit::TestApp;
+use cynode_wire::accounts::{SecretText, UserView};
 use serde_json::json;
 use time::Duration;
 
@@ -43,6 +44,36 @@ async fn a_bootstrap_token_expires_and_a_newer_one_replaces_it() {
 }
 
 #[tokio::test]
+async fn of_two_first_admins_at_the_same_moment_one_is_made() {
+    let app = TestApp::new().await;
+    let first = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    // Keeps the first token alive while the second is issued, as two processes at once might.
+    app.db.execute("UPDATE bootstrap_tokens SET used_at = now()").await;
+    let second = bootstrap::issue(&app.app).await.unwrap().unwrap();
+    app.db.execute("UPDATE bootstrap_tokens SET used_at = NULL").await;
+    // The passwords are hashed before, so that nothing but the operation itself puts one after the other.
+    let password = app.app.hash_password(&SecretText(PASSWORD.into())).await.unwrap();
+    let redeem = async |token: &str, handle: &str| {
+        let body =
+            json!({ "token": token, "handle": handle, "display_name": "A", "password": PASSWORD });
+        let body = serde_json::from_value(body).unwrap();
+        let request = Request { caller: None, trace: app.app.environment().trace(), attempt: None };
+        let password = password.clone();
+        let made = app.app.mutate(&request, |ctx| {
+            Box::pin(
+                async move { Ok(UserView::from(bootstrap::redeem(ctx, body, password).await?)) },
+            )
+        });
+        if made.await.is_ok() { 201 } else { 409 }
+    };
+    let (left, right) = tokio::join!(redeem(&first.0, "ada"), redeem(&second.0, "eve"));
+    let mut statuses = [left, right];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 409]);
+    assert_eq!(app.db.number("SELECT count(*) FROM users").await, 1);
+}
+
+#[tokio::test]
 async fn a_wrong_password_and_an_unknown_user_get_the_same_answer() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
@@ -57,6 +88,19 @@ async fn a_wrong_password_and_an_unknown_user_get_the_same_answer() {
     let wrong = try_login("bob", "wrong password!").await;
     assert_eq!(wrong, try_login("nobody", PASSWORD).await);
     assert_eq!(wrong["code"], "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_flood_of_logins_is_turned_away_before_it_can_queue() {
+    let app = TestApp::new().await;
+    let client = app.anonymous();
+    let body = json!({ "handle": "nobody", "password": PASSWORD });
+    let logins = (0..60).map(|_| client.post("/v1/sessions", body.clone()));
+    let replies = futures::future::join_all(logins).await;
+    let with = |status| replies.iter().filter(|reply| reply.status == status).count();
+    assert_eq!(with(401) + with(429), 60);
+    assert!(with(429) > 0, "nobody was turned away");
+    assert!(with(401) >= 32, "only {} were served", with(401));
 }
 
 #[tokio::test]
@@ -118,9 +162,19 @@ async fn an_api_key_expires() {
     program.get("/v1/me").await.expect(200);
     app.clock.advance(Duration::days(1));
     program.get("/v1/me").await.expect(401);
-    let forever = json!({ "name": "ci", "expires_in_days": 0 });
-    app.user("eve", Some(Role::Viewer)).await;
-    admin.post("/v1/api-keys", forever).await.expect(401);
+}
+
+#[tokio::test]
+async fn a_key_cannot_make_keys_and_no_key_lives_zero_days() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let token = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&token);
+    program.post("/v1/api-keys", json!({ "name": "more" })).await.expect(409);
+    for days in [0, 3651] {
+        let body = json!({ "name": "ci", "expires_in_days": days });
+        admin.post("/v1/api-keys", body).await.expect(422);
+    }
 }
 
 #[tokio::test]

@@ -78,6 +78,37 @@ async fn the_same_key_of_another_caller_is_another_key() {
 }
 
 #[tokio::test]
+async fn who_lost_the_role_does_not_get_the_answer_again() {
+    let app = TestApp::new().await;
+    let (admin, bob) =
+        (app.admin().await, app.user("bob", Some(cynode_core::roles::Role::Operator)).await);
+    let bob_once = bob.with_header(KEY, "k1");
+    let body = json!({ "slug": "web", "title": "Web" });
+    bob_once.post("/v1/projects", body.clone()).await.expect(201);
+    let path = format!("/v1/users/{}", bob.user.unwrap());
+    admin.patch(&path, json!({ "role": "viewer" })).await.expect(200);
+    bob_once.post("/v1/projects", body).await.expect(403);
+}
+
+#[tokio::test]
+async fn who_left_the_project_does_not_get_the_answer_again() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let project = app.project(&admin, "web").await;
+    app.member(project, &bob, cynode_core::roles::Role::Operator).await;
+    let remove = format!("/v1/projects/web/members/{}", bob.user.unwrap());
+    for (key, name) in [("k1", None), ("k2", Some("given"))] {
+        let body = json!({ "project_id": project, "description": "Do it", "name": name });
+        bob.with_header(KEY, key).post("/v1/tasks", body).await.expect(201);
+    }
+    admin.delete(&remove).await.expect(204);
+    for (key, name) in [("k1", None), ("k2", Some("given"))] {
+        let body = json!({ "project_id": project, "description": "Do it", "name": name });
+        bob.with_header(KEY, key).post("/v1/tasks", body).await.expect(404);
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_failed_leaves_its_key_free() {
     let app = TestApp::new().await;
     let admin = app.admin().await.with_header(KEY, "k1");

@@ -98,6 +98,26 @@ async fn each_scope_has_its_own_writers() {
 }
 
 #[tokio::test]
+async fn what_the_author_of_a_task_prefers_is_not_for_those_who_only_watch() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let (author, steers, watches) =
+        (app.user("ann", None).await, app.user("bob", None).await, app.user("eve", None).await);
+    app.member(project, &author, Role::Operator).await;
+    app.member(project, &steers, Role::Operator).await;
+    app.member(project, &watches, Role::Viewer).await;
+    let own = format!("scope_type=user&scope_id={}", author.user.unwrap());
+    assert_eq!(set(&author, &own, STYLE, json!("blunt")).await, 200);
+    let task = json!({ "project_id": project, "description": "Do it" });
+    let task = author.post("/v1/tasks", task).await.expect(201).text("id");
+    let path = format!("/v1/effective-preferences?task_id={task}");
+    for (client, status) in [(&author, 200), (&steers, 200), (&watches, 403)] {
+        client.get(&path).await.expect(status);
+    }
+}
+
+#[tokio::test]
 async fn a_preference_is_versioned_kept_and_deleted_like_a_setting() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -55,6 +55,18 @@ async fn every_write_is_kept_and_a_deleted_setting_goes_on_counting() {
 }
 
 #[tokio::test]
+async fn a_value_that_cannot_be_kept_is_refused() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    for value in [json!("a\u{0}b"), json!({ "a\u{0}": 1 }), json!("x".repeat(20_000))] {
+        let body = json!({ "value": value, "expected_version": 0 });
+        assert_eq!(admin.put(PATH, body.clone()).await.expect(422).text("code"), "invalid");
+        let preference = "/v1/preferences/a.b?scope_type=system";
+        assert_eq!(admin.put(preference, body).await.expect(422).text("code"), "invalid");
+    }
+}
+
+#[tokio::test]
 async fn a_value_that_was_left_out_is_not_null() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -67,7 +67,7 @@ async fn the_schema_and_the_types_know_the_same_states() {
     assert!(!takes(&db, &kind, "Task Created").await);
 
     let scope = "INSERT INTO preferences (scope_type, scope_id, key, value, version, updated_by, updated_at)
-        VALUES ('{}', CASE WHEN '{}' = 'system' THEN NULL ELSE gen_random_uuid() END, 'k', '1', 1,
+        VALUES ('{}', CASE WHEN '{}' = 'system' THEN '00000000-0000-0000-0000-000000000000' ELSE gen_random_uuid() END, 'k', '1', 1,
                 '00000000-0000-0000-0000-000000000001', now())";
     for known in ScopeType::ALL {
         assert!(takes(&db, scope, known.as_str()).await, "{known:?}");

@@ -48,7 +48,7 @@ fn postgresql(config: &Config) -> Check {
             "a database elsewhere is configured (`/readyz` tells whether it answers)",
         );
     }
-    let Some(programs) = cluster::find_programs() else {
+    let Some(programs) = cluster::find_programs(None) else {
         return Check::failed(NAME, "the server's programs are not installed", INSTALL);
     };
     let printed = Command::new(programs.join("postgres")).arg("--version").output();

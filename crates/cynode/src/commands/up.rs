@@ -49,7 +49,7 @@ async fn start(config: &Config, dir: &Path) -> anyhow::Result<()> {
     let stop = serve::stop_signal()?;
     // First the port: it is the likeliest to be taken, and nothing has been started yet.
     let listener = serve::listen(config).await?;
-    let own = match &config.database.url {
+    let mut own = match &config.database.url {
         Some(_) => None,
         None => Some(Cluster::start(dir).await?),
     };
@@ -58,11 +58,22 @@ async fn start(config: &Config, dir: &Path) -> anyhow::Result<()> {
         (None, Some(cluster)) => cluster.url(),
         (None, None) => bail!("no database"),
     };
-    let result = serve_over(config, &url, listener, dir, stop).await;
+    let result = tokio::select! {
+        result = serve_over(config, &url, listener, dir, stop) => result,
+        error = ended(&mut own) => Err(error),
+    };
     if let Some(cluster) = own {
         cluster.stop().await?;
     }
     result
+}
+
+/// Without its database the server could only refuse: better to end and say so.
+async fn ended(own: &mut Option<Cluster>) -> anyhow::Error {
+    match own {
+        Some(cluster) => cluster.ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn serve_over(
@@ -72,9 +83,8 @@ async fn serve_over(
     dir: &Path,
     stop: tokio_util::sync::CancellationToken,
 ) -> anyhow::Result<()> {
-    let options = config.database.options_for(url);
-    migrate(&cynode_db::connect(&options)?).await?;
-    let app = app(config, &options)?;
+    migrate(config.database.options_for(url)).await?;
+    let app = app(config, &config.database.options_for(url))?;
     let admin = bootstrap::issue(&app).await?;
     output::say("CyNode is running");
     output::say(&format!("  open   http://{}", config.server.listen));

@@ -261,7 +261,10 @@ impl Reader {
             self.problems.push(format!("{key} (from file): there is no such key"));
         }
         for name in self.sources.environment.keys() {
-            let ours = name.starts_with("CYNODE_") && !NOT_SETTINGS.contains(&name.as_str());
+            // Kubernetes tells every pod of a service called `cynode` about it in such variables.
+            let cluster = name.starts_with("CYNODE_SERVICE_") || name.starts_with("CYNODE_PORT");
+            let ours =
+                name.starts_with("CYNODE_") && !cluster && !NOT_SETTINGS.contains(&name.as_str());
             if ours && !self.variables.contains(name) {
                 self.problems.push(format!("{name} (from environment): there is no such variable"));
             }

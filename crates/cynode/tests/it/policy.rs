@@ -149,6 +149,11 @@ fn a_change_of_the_guardrails_carries_its_changelog_entry_and_its_tests() {
     // The newest commit that touches the document, and what is not committed yet.
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).current_dir(root()).output().unwrap();
+        assert!(
+            output.status.success(),
+            "git {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     };
     let lines = |text: String| -> Vec<String> { text.lines().map(str::to_owned).collect() };

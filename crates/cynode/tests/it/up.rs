@@ -84,6 +84,47 @@ fn up_takes_over_after_its_process_was_killed() {
 }
 
 #[test]
+fn up_ends_and_says_so_when_its_database_dies() {
+    let dir = data_dir();
+    let (mut child, _) = up(dir.path());
+    kill_process(postmaster(dir.path()), Signal::KILL).unwrap();
+    assert!(!child.wait().unwrap().success());
+    // The next one recovers.
+    let (child, _) = up(dir.path());
+    end(child);
+}
+
+#[test]
+fn what_postgresqls_user_put_in_the_place_of_a_directory_is_not_followed() {
+    let dir = data_dir();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("postgres")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("postgres/run")).unwrap();
+    let output = cynode()
+        .args(["up", "--data-dir"])
+        .arg(dir.path())
+        .arg("--set")
+        .arg(format!("server.listen={}", free_address()))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("postgres/run is not a directory"), "{stderr}");
+}
+
+#[test]
+fn a_number_that_another_process_got_meanwhile_is_not_taken_for_postgresql() {
+    let dir = data_dir();
+    let (child, _) = up(dir.path());
+    end(child);
+    // What a crash leaves behind, with a number that now belongs to another process.
+    let stale = format!("1\n{}\n", dir.path().join("postgres/data").display());
+    std::fs::write(dir.path().join("postgres/data/postmaster.pid"), stale).unwrap();
+    let (child, said) = up(dir.path());
+    assert!(said.contains("CyNode is running"));
+    end(child);
+}
+
+#[test]
 fn a_second_up_over_the_same_directory_is_refused() {
     let dir = data_dir();
     let (child, _) = up(dir.path());
