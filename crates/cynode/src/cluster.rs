@@ -320,7 +320,7 @@ fn encoded(path: &Path) -> String {
     for byte in path.as_os_str().as_bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
-                text.push(char::from(*byte))
+                text.push(char::from(*byte));
             }
             byte => {
                 let _ = write!(text, "%{byte:02X}");

@@ -18,6 +18,7 @@ static SECRET: LazyLock<Regex> = LazyLock::new(|| {
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
         // what follows a word that announces a secret
         r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{6,}",
+        r#"(?i)(?P<qname>pass(?:word|wd)?|secret|token|api[_-]?key|authorization)(?P<qsep>\\*["']?\s*[:=]\s*\\*["'])(?P<quoted>[^"'\\]+)"#,
         r#"(?i)(?P<name>pass(?:word|wd)?|secret|token|api[_-]?key|authorization)(?P<sep>\\*["']?\s*[:=]\s*\\*["']?)(?P<value>[^\s"'\\,;&}]{4,})"#,
         // a password in a URL
         r"(?P<scheme>\b[a-z][a-z0-9+.-]*://[^\s:/@]*):(?P<password>[^\s/@]+)@",
@@ -39,7 +40,8 @@ static SECRET: LazyLock<Regex> = LazyLock::new(|| {
 pub(crate) fn redact(text: &[u8]) -> Cow<'_, [u8]> {
     SECRET.replace_all(text, |found: &Captures<'_>| {
         let part = |name| found.name(name).map(|part| part.as_bytes());
-        match (part("name"), part("sep"), part("scheme")) {
+        let named = part("qname").or(part("name"));
+        match (named, part("qsep").or(part("sep")), part("scheme")) {
             (Some(name), Some(sep), _) => [name, sep, MASK.as_bytes()].concat(),
             (_, _, Some(scheme)) => [scheme, b":", MASK.as_bytes(), b"@"].concat(),
             _ => MASK.as_bytes().to_vec(),
@@ -100,6 +102,7 @@ mod tests {
     #[test]
     fn the_name_of_a_secret_stays_and_its_value_goes() {
         assert_eq!(redact("password=hunter2!"), format!("password={MASK}"));
+        assert_eq!(redact(r#"password="correct horse""#), format!(r#"password="{MASK}""#));
         assert_eq!(redact(r#"{"api_key":"abcdef"}"#), format!(r#"{{"api_key":"{MASK}"}}"#));
         assert_eq!(redact(r#"{\"token\":\"abcdef\"}"#), format!(r#"{{\"token\":\"{MASK}\"}}"#));
         assert_eq!(

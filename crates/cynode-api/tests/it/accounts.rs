@@ -91,6 +91,27 @@ async fn a_wrong_password_and_an_unknown_user_get_the_same_answer() {
 }
 
 #[tokio::test]
+async fn a_login_that_waited_while_the_password_was_changed_is_worth_nothing() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    let bob = admin.post("/v1/users", user).await.expect(201).text("id");
+    let client = app.anonymous();
+    let login = json!({ "handle": "bob", "password": PASSWORD });
+    // They read the old password at once and wait for their turn to compare it.
+    let logins =
+        futures::future::join_all((0..20).map(|_| client.post("/v1/sessions", login.clone())));
+    let path = format!("/v1/users/{bob}");
+    let change = admin.patch(&path, json!({ "password": "another password" }));
+    let (replies, changed) = tokio::join!(logins, change);
+    changed.expect(200);
+    for reply in replies.iter().filter(|reply| reply.status == 201) {
+        client.with_token(&reply.text("token")).get("/v1/me").await.expect(401);
+    }
+    client.post("/v1/sessions", login).await.expect(401);
+}
+
+#[tokio::test]
 async fn a_flood_of_logins_is_turned_away_before_it_can_queue() {
     let app = TestApp::new().await;
     let client = app.anonymous();
