@@ -21,6 +21,7 @@ trap finish EXIT
 
 # The release build, unless told which program to use.
 if [ -z "${CYNODE_BIN:-}" ]; then
+    scripts/install
     cargo build --release --workspace --quiet
     CYNODE_BIN=${CARGO_TARGET_DIR:-target}/release/cynode
 fi

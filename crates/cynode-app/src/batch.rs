@@ -6,9 +6,38 @@
 
 use std::{future::Future, sync::Arc};
 
+use cynode_db::{DbError, Pool, Pooled};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
+
+/// A connection that a lane keeps while all goes well: its statements stay prepared and its caches warm, which
+/// a pool that hands out another connection each time would undo.
+#[derive(Clone)]
+pub(crate) struct OwnConnection {
+    pool: Pool,
+    kept: Arc<Mutex<Option<Pooled>>>,
+}
+
+impl OwnConnection {
+    /// None is taken from the pool before the first use.
+    pub(crate) fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), kept: Arc::default() }
+    }
+
+    /// The connection; whoever takes it puts it back if it served well.
+    pub(crate) async fn take(&self) -> Result<Pooled, DbError> {
+        match self.kept.lock().await.take() {
+            Some(conn) => Ok(conn),
+            None => Ok(self.pool.acquire().await?),
+        }
+    }
+
+    /// Keeps it for the next batch.
+    pub(crate) async fn put_back(&self, conn: Pooled) {
+        *self.kept.lock().await = Some(conn);
+    }
+}
 
 /// Most requests served at once.
 const MOST: usize = 64;

@@ -1,14 +1,14 @@
 //! Logging in and out, and who is behind a token.
 
 use cynode_core::{accounts::Credential, events::EventKind, ids::SessionId};
-use cynode_db::{DbError, Pool, accounts, authentication};
+use cynode_db::{Conn, DbError, Pool, accounts, authentication};
 use cynode_wire::accounts::{Login, MeView, SessionView};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     App, Caller, Ctx, Environment, Error, Request,
-    batch::Batcher,
+    batch::{Batcher, OwnConnection},
     context::Told,
     tokens::{self, Presented, TokenKind},
 };
@@ -17,11 +17,13 @@ use crate::{
 pub(crate) type Callers = Batcher<Presented, Option<Caller>>;
 
 pub(crate) fn callers(lanes: &TaskTracker, pool: &Pool, environment: &Environment) -> Callers {
-    let (pool, environment) = (pool.clone(), environment.clone());
+    let (own, environment) = (OwnConnection::new(pool), environment.clone());
     Batcher::start(lanes, 1, move |shown: Vec<Presented>| {
-        let (pool, environment) = (pool.clone(), environment.clone());
+        let (own, environment) = (own.clone(), environment.clone());
         async move {
-            let found = look_up(&pool, &environment, &shown).await.ok()?;
+            let mut conn = own.take().await.ok()?;
+            let found = look_up(&mut conn, &environment, &shown).await.ok()?;
+            own.put_back(conn).await;
             // Of two equal tokens both get the caller.
             let caller =
                 |hash| found.iter().find(|(known, _)| *known == hash).map(|(_, caller)| *caller);
@@ -31,7 +33,7 @@ pub(crate) fn callers(lanes: &TaskTracker, pool: &Pool, environment: &Environmen
 }
 
 async fn look_up(
-    pool: &Pool,
+    conn: &mut Conn,
     environment: &Environment,
     shown: &[Presented],
 ) -> Result<Vec<([u8; 32], Caller)>, DbError> {
@@ -39,14 +41,13 @@ async fn look_up(
         shown.iter().filter(|shown| shown.kind == kind).map(|shown| shown.hash).collect()
     };
     let (sessions, keys) = (of_kind(TokenKind::Session), of_kind(TokenKind::ApiKey));
-    let mut conn = pool.acquire().await?;
     let now = environment.now();
     let mut found = Vec::new();
     if !sessions.is_empty() {
-        found.extend(authentication::sessions(&mut conn, &sessions, now).await?);
+        found.extend(authentication::sessions(conn, &sessions, now).await?);
     }
     if !keys.is_empty() {
-        found.extend(authentication::api_keys(&mut conn, &keys, now).await?);
+        found.extend(authentication::api_keys(conn, &keys, now).await?);
     }
     Ok(found)
 }
@@ -60,7 +61,8 @@ impl App {
             caller
         } else {
             // The shared look-up failed; alone we learn why.
-            let found = look_up(self.pool(), self.environment(), &[*shown]).await?;
+            let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
+            let found = look_up(&mut conn, self.environment(), &[*shown]).await?;
             found.into_iter().next().map(|(_, caller)| caller)
         };
         caller.ok_or(Error::Unauthenticated)

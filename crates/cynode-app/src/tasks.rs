@@ -20,7 +20,11 @@ use serde_json::json;
 use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
-use crate::{Answer, App, Caller, Ctx, Error, Request, batch::Batcher, context::Told};
+use crate::{
+    Answer, App, Caller, Ctx, Error, Request,
+    batch::{Batcher, OwnConnection},
+    context::Told,
+};
 
 /// How often a name made by us is tried with the next number, when others take names meanwhile.
 const NAME_ATTEMPTS: u32 = 20;
@@ -32,14 +36,15 @@ const MOST_CRITERIA: usize = 100;
 pub(crate) type NewTasks = Batcher<NewTask, ()>;
 
 pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
-    let pool = pool.clone();
+    let own = OwnConnection::new(pool);
     // One lane: while a batch is stored the next one grows, and a larger batch costs less for each task.
     Batcher::start(lanes, 1, move |new: Vec<NewTask>| {
-        let pool = pool.clone();
+        let own = own.clone();
         async move {
-            let mut conn = pool.acquire().await.ok()?;
+            let mut conn = own.take().await.ok()?;
             // Whatever it is (a name taken, a key used), each request alone learns it for itself.
             tasks::insert_many(&mut conn, &new).await.ok()?;
+            own.put_back(conn).await;
             Some(vec![(); new.len()])
         }
     })

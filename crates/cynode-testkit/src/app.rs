@@ -92,6 +92,12 @@ impl Reply {
     }
 }
 
+fn router(app: App, stop: CancellationToken) -> Router {
+    let metrics = PrometheusBuilder::new().build_recorder().handle();
+    let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
+    cynode_api::router(AppState { app, metrics, stop }, limits)
+}
+
 impl TestApp {
     /// A migrated, empty installation.
     pub async fn new() -> Self {
@@ -109,10 +115,7 @@ impl TestApp {
         let environment = Environment::new(clock.clone(), SeededRandom::new(1));
         let app = App::new(db.pool(), environment.clone(), Policy::default());
         let stop = CancellationToken::new();
-        let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let state = AppState { app: app.clone(), metrics, stop: stop.clone() };
-        let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
-        let router = cynode_api::router(state, limits);
+        let router = router(app.clone(), stop.clone());
         Self { db, app, clock, stop, environment, router }
     }
 
@@ -123,10 +126,7 @@ impl TestApp {
         let seed = PROCESSES.fetch_add(1, Ordering::Relaxed) << 40;
         let environment = Environment::new(self.clock.clone(), SeededRandom::new(seed));
         let app = App::new(self.db.pool(), environment, Policy::default());
-        let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let state = AppState { app, metrics, stop: self.stop.clone() };
-        let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
-        let router = cynode_api::router(state, limits);
+        let router = router(app, self.stop.clone());
         Client { router, token: None, headers: HeaderMap::new(), user: None }
     }
 

@@ -97,7 +97,7 @@ impl Cluster {
         let mut cluster = Self { paths, password, child: None };
         if !cluster.adopt().await? {
             cluster.spawn(&programs)?;
-            cluster.wait_until_ready().await?;
+            cluster.wait_until_ready(&programs).await?;
         }
         tracing::info!(event = "backend.started", backend = "postgresql", "the database runs");
         Ok(cluster)
@@ -181,7 +181,7 @@ impl Cluster {
         Ok(())
     }
 
-    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+    async fn wait_until_ready(&mut self, programs: &Path) -> anyhow::Result<()> {
         let mut turn = tokio::time::interval(Duration::from_millis(20));
         for _ in 0..PATIENCE.as_millis() / 20 {
             turn.tick().await;
@@ -191,17 +191,29 @@ impl Cluster {
             if let Some(child) = &mut self.child
                 && let Some(status) = child.try_wait()?
             {
-                bail!("PostgreSQL ended with {status}; see {}", self.paths.log.display());
+                // After a crash the last processes of the old server may still be on their way out.
+                if !self.log_ends_with("still in use")? {
+                    bail!("PostgreSQL ended with {status}; see {}", self.paths.log.display());
+                }
+                self.spawn(programs)?;
             }
         }
         bail!("PostgreSQL did not become ready; see {}", self.paths.log.display())
+    }
+
+    /// Whether the last lines of the server's log hold `text`.
+    fn log_ends_with(&self, text: &str) -> anyhow::Result<bool> {
+        let log = fs::read(&self.paths.log)?;
+        let tail = &log[log.len().saturating_sub(600)..];
+        Ok(String::from_utf8_lossy(tail).contains(text))
     }
 
     async fn answers(&self) -> bool {
         let options = Options {
             url: self.url().expose_secret().to_owned(),
             max_connections: 1,
-            acquire_timeout: Duration::from_secs(2),
+            // A refused connection is tried again inside; we would rather look at the process.
+            acquire_timeout: Duration::from_millis(300),
             statement_timeout: Duration::from_secs(2),
         };
         let Ok(pool) = cynode_db::connect(&options) else { return false };

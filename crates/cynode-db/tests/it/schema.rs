@@ -29,16 +29,8 @@ async fn migrating_again_changes_nothing() {
     assert_eq!(migrated.applied, 0);
 }
 
-/// Tries to store a value and says whether the schema took it.
-async fn takes(db: &TestDb, statement: &str, value: &str) -> bool {
-    let mut tx = db.begin().await;
-    let statement = statement.replace("{}", value);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await.is_ok()
-}
-
-#[tokio::test]
-async fn the_schema_and_the_types_know_the_same_states() {
-    let db = TestDb::new().await;
+/// A user 1 and a project 2, for rows that refer to them.
+async fn populate(db: &TestDb) {
     db.execute(
         "INSERT INTO users (user_id, handle, display_name, state, created_at, updated_at)
          VALUES ('00000000-0000-0000-0000-000000000001', 'ada', 'Ada', 'active', now(), now())",
@@ -50,6 +42,19 @@ async fn the_schema_and_the_types_know_the_same_states() {
                  '00000000-0000-0000-0000-000000000001', now(), now())",
     )
     .await;
+}
+
+/// Tries to store a value and says whether the schema took it.
+async fn takes(db: &TestDb, statement: &str, value: &str) -> bool {
+    let mut tx = db.begin().await;
+    let statement = statement.replace("{}", value);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await.is_ok()
+}
+
+#[tokio::test]
+async fn the_schema_and_the_types_know_the_same_states() {
+    let db = TestDb::new().await;
+    populate(&db).await;
 
     let role = "INSERT INTO role_bindings (user_id, role, bound_at)
         VALUES ('00000000-0000-0000-0000-000000000001', '{}', now())";
@@ -78,17 +83,7 @@ async fn the_schema_and_the_types_know_the_same_states() {
 #[tokio::test]
 async fn the_schema_refuses_a_task_whose_columns_contradict_its_state() {
     let db = TestDb::new().await;
-    db.execute(
-        "INSERT INTO users (user_id, handle, display_name, state, created_at, updated_at)
-         VALUES ('00000000-0000-0000-0000-000000000001', 'ada', 'Ada', 'active', now(), now())",
-    )
-    .await;
-    db.execute(
-        "INSERT INTO projects (project_id, slug, title, created_by, created_at, updated_at)
-         VALUES ('00000000-0000-0000-0000-000000000002', 'web', 'Web',
-                 '00000000-0000-0000-0000-000000000001', now(), now())",
-    )
-    .await;
+    populate(&db).await;
     let insert = "INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria, created_by,
             created_at, updated_at, state, started_at, ended_at, failure)
         VALUES (gen_random_uuid(), '00000000-0000-0000-0000-000000000002', 'a', 'b', '[]',

@@ -16,7 +16,7 @@ pub(crate) struct Database {
 }
 
 const CONNECTIONS: Bounded<i64> =
-    Bounded { name: "CYNODE_DATABASE_MAX_CONNECTIONS", min: 2, max: 500, default: 16 };
+    Bounded { name: "CYNODE_DATABASE_MAX_CONNECTIONS", min: 4, max: 500, default: 16 };
 const STATEMENT: Bounded<i64> =
     Bounded { name: "CYNODE_DATABASE_STATEMENT_TIMEOUT_SECONDS", min: 1, max: 600, default: 20 };
 

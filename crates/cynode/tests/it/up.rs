@@ -31,16 +31,23 @@ fn data_dir() -> tempfile::TempDir {
     dir
 }
 
+fn command(dir: &Path) -> Command {
+    let mut command = cynode();
+    command.args(["up", "--data-dir"]).arg(dir);
+    command.arg("--set").arg(format!("server.listen={}", free_address()));
+    command
+}
+
+/// Starts it where it must not start, and gives its complaint.
+fn refused(dir: &Path) -> String {
+    let output = command(dir).output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
 /// Starts it and waits until it says that it runs. Returns what it said.
 fn up(dir: &Path) -> (Child, String) {
-    let mut child = cynode()
-        .args(["up", "--data-dir"])
-        .arg(dir)
-        .arg("--set")
-        .arg(format!("server.listen={}", free_address()))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(dir).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     while !said.contains("Ctrl-C") {
@@ -100,14 +107,7 @@ fn what_postgresqls_user_put_in_the_place_of_a_directory_is_not_followed() {
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("postgres")).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("postgres/run")).unwrap();
-    let output = cynode()
-        .args(["up", "--data-dir"])
-        .arg(dir.path())
-        .arg("--set")
-        .arg(format!("server.listen={}", free_address()))
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = refused(dir.path());
     assert!(stderr.contains("postgres/run is not a directory"), "{stderr}");
 }
 
@@ -128,15 +128,7 @@ fn a_number_that_another_process_got_meanwhile_is_not_taken_for_postgresql() {
 fn a_second_up_over_the_same_directory_is_refused() {
     let dir = data_dir();
     let (child, _) = up(dir.path());
-    let second = cynode()
-        .args(["up", "--data-dir"])
-        .arg(dir.path())
-        .arg("--set")
-        .arg(format!("server.listen={}", free_address()))
-        .output()
-        .unwrap();
-    assert!(!second.status.success());
-    let stderr = String::from_utf8(second.stderr).unwrap();
+    let stderr = refused(dir.path());
     assert!(stderr.contains("stop it, or choose another --data-dir"), "{stderr}");
     end(child);
 }
