@@ -191,9 +191,13 @@ impl Cluster {
             if let Some(child) = &mut self.child
                 && let Some(status) = child.try_wait()?
             {
-                // After a crash the last processes of the old server may still be on their way out.
-                if !self.log_ends_with("still in use")? {
+                // After a crash the processes of the old server may still be on their way out: alive with its
+                // shared memory, or dead and not yet reaped.
+                if !self.log_ends_with("still in use")? && !self.log_ends_with("already exists")? {
                     bail!("PostgreSQL ended with {status}; see {}", self.paths.log.display());
+                }
+                for _ in 0..5 {
+                    turn.tick().await;
                 }
                 self.spawn(programs)?;
             }
