@@ -38,9 +38,11 @@ pub(crate) type NewTasks = Batcher<NewTask, ()>;
 pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
     let own = OwnConnection::new(pool);
     // One lane: while a batch is stored the next one grows, and a larger batch costs less for each task.
-    Batcher::start(lanes, 1, move |new: Vec<NewTask>| {
+    Batcher::start(lanes, 1, move |mut new: Vec<NewTask>| {
         let own = own.clone();
         async move {
+            // Batches of several processes take names in the same order and cannot wait for each other.
+            new.sort_by(|a, b| (a.task.project, &a.task.name).cmp(&(b.task.project, &b.task.name)));
             let mut conn = own.take().await.ok()?;
             // Whatever it is (a name taken, a key used), each request alone learns it for itself.
             tasks::insert_many(&mut conn, &new).await.ok()?;

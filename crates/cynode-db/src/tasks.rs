@@ -134,7 +134,8 @@ pub struct NewTask {
 }
 
 /// Stores several new, queued tasks, their events and the answers kept for repeats: one statement, one
-/// commit, all or nothing.
+/// commit, all or nothing. Like a request alone it takes names first and keys last (the keys wait for the tasks
+/// to be counted), so that the two cannot wait for each other.
 #[tracing::instrument(name = "db.tasks.insert_many", skip_all, fields(count = new.len()))]
 pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError> {
     fn each<'a, T>(new: &'a [NewTask], part: impl Fn(&'a NewTask) -> T) -> Vec<T> {
@@ -157,6 +158,7 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
             SELECT task_id, project_id, name, description, criteria,
                 max_cost_micros, max_tokens, 'queued', created_by, created_at, created_at
             FROM given
+            RETURNING task_id
         ), told AS (
             INSERT INTO events (occurred_at, kind, actor_id, project_id, task_id, trace_id, data)
             SELECT created_at, kind, created_by, project_id, task_id, trace_id, data
@@ -164,6 +166,7 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
         )
         INSERT INTO idempotency_keys (actor_id, key, request_digest, answer, expires_at)
         SELECT * FROM unnest($13::uuid[], $14::text[], $15::bytea[], $16::bytea[], $17::timestamptz[])
+        WHERE (SELECT count(*) FROM stored) > 0
         ",
         &each(new, |new| new.task.id.as_uuid()),
         &each(new, |new| new.task.project.as_uuid()),
