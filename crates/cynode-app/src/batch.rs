@@ -42,7 +42,7 @@ impl OwnConnection {
 /// Most requests served at once.
 const MOST: usize = 64;
 
-/// Hands work over to the lanes.
+/// Hands work over to a lane.
 pub(crate) struct Batcher<I, O> {
     sender: mpsc::Sender<Waiting<I, O>>,
 }
@@ -55,37 +55,33 @@ struct Waiting<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Starts `lanes` lanes; in each, one batch is under way at a time. `work` gives one result for each
-    /// item, in order, or none at all.
-    pub(crate) fn start<F, W>(tasks: &TaskTracker, lanes: usize, work: W) -> Self
+    /// Starts the lane, in which one batch is under way at a time: while it is, the next one grows, and a larger
+    /// batch costs less for each item. `work` gives one result for each item, in order, or none at all.
+    pub(crate) fn start<F, W>(tasks: &TaskTracker, work: W) -> Self
     where
-        W: Fn(Vec<I>) -> F + Clone + Send + 'static,
+        W: Fn(Vec<I>) -> F + Send + 'static,
         F: Future<Output = Option<Vec<O>>> + Send,
     {
-        let (sender, receiver) = mpsc::channel(4 * MOST);
-        let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..lanes {
-            let (receiver, work) = (receiver.clone(), work.clone());
-            tasks.spawn(async move {
-                let mut batch: Vec<Waiting<I, O>> = Vec::new();
-                while gather(&receiver, &mut batch).await {
-                    // The work shows in the trace of the first request; the others point to it.
-                    let span = batch[0].span.clone();
-                    let mut items = Vec::with_capacity(batch.len());
-                    let mut results = Vec::with_capacity(batch.len());
-                    for waiting in batch.drain(..) {
-                        waiting.span.follows_from(&span);
-                        items.push(waiting.item);
-                        results.push(waiting.result);
-                    }
-                    // Without outcomes the senders are dropped, which tells whoever waits to go alone.
-                    let outcomes = work(items).instrument(span).await.unwrap_or_default();
-                    for (outcome, result) in outcomes.into_iter().zip(results) {
-                        let _ = result.send(outcome);
-                    }
+        let (sender, mut receiver) = mpsc::channel(4 * MOST);
+        tasks.spawn(async move {
+            let mut batch: Vec<Waiting<I, O>> = Vec::new();
+            while gather(&mut receiver, &mut batch).await {
+                // The work shows in the trace of the first request; the others point to it.
+                let span = batch[0].span.clone();
+                let mut items = Vec::with_capacity(batch.len());
+                let mut results = Vec::with_capacity(batch.len());
+                for waiting in batch.drain(..) {
+                    waiting.span.follows_from(&span);
+                    items.push(waiting.item);
+                    results.push(waiting.result);
                 }
-            });
-        }
+                // Without outcomes the senders are dropped, which tells whoever waits to go alone.
+                let outcomes = work(items).instrument(span).await.unwrap_or_default();
+                for (outcome, result) in outcomes.into_iter().zip(results) {
+                    let _ = result.send(outcome);
+                }
+            }
+        });
         Self { sender }
     }
 
@@ -99,8 +95,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
 }
 
 /// Takes what is waiting; `false` when nobody will ever come again.
-async fn gather<T>(receiver: &Mutex<mpsc::Receiver<T>>, batch: &mut Vec<T>) -> bool {
-    let mut receiver = receiver.lock().await;
+async fn gather<T>(receiver: &mut mpsc::Receiver<T>, batch: &mut Vec<T>) -> bool {
     if receiver.recv_many(batch, MOST).await == 0 {
         return false;
     }

@@ -18,7 +18,7 @@ pub(crate) type Callers = Batcher<Presented, Option<Caller>>;
 
 pub(crate) fn callers(lanes: &TaskTracker, pool: &Pool, environment: &Environment) -> Callers {
     let (own, environment) = (OwnConnection::new(pool), environment.clone());
-    Batcher::start(lanes, 1, move |shown: Vec<Presented>| {
+    Batcher::start(lanes, move |shown: Vec<Presented>| {
         let (own, environment) = (own.clone(), environment.clone());
         async move {
             let mut conn = own.take().await.ok()?;

@@ -37,8 +37,7 @@ pub(crate) type NewTasks = Batcher<NewTask, ()>;
 
 pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
     let own = OwnConnection::new(pool);
-    // One lane: while a batch is stored the next one grows, and a larger batch costs less for each task.
-    Batcher::start(lanes, 1, move |mut new: Vec<NewTask>| {
+    Batcher::start(lanes, move |mut new: Vec<NewTask>| {
         let own = own.clone();
         async move {
             // Batches of several processes take names in the same order and cannot wait for each other.
