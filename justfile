@@ -15,6 +15,7 @@ sqlx:
 # Renews generated files.
 gen:
     cargo run --quiet --bin cynode -- openapi > docs/openapi.json
+    cargo run --quiet --bin cynode -- openapi --internal > docs/openapi-internal.json
 
 # One promise, shown: just prove api-load
 prove name *args:

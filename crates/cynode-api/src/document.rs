@@ -45,13 +45,44 @@ pub const NOT_KEPT: [(&str, &str); 1] = [("post", "/v1/sessions")];
 )]
 pub(crate) struct Document;
 
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "CyNode, internal",
+        description = "The contract with runners and workers, in any language. Every call is safe to repeat as it is. \
+            Failures are RFC 9457 problem+json.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+        contact(),
+    ),
+    components(schemas(Problem)),
+    tags(
+        (name = "workflow", description = "Driving tasks; with a runner's token"),
+        (name = "jobs", description = "Working on jobs; with a worker's token"),
+        (name = "operation", description = "Health"),
+    ),
+)]
+pub(crate) struct InternalDocument;
+
 /// Adds to each operation what it shares with all others: the credential, the key of an attempt, and
 /// the shape of a failure.
-pub(crate) fn complete(mut document: openapi::OpenApi) -> openapi::OpenApi {
-    let bearer = HttpBuilder::new()
-        .scheme(HttpAuthScheme::Bearer)
-        .description(Some("A session token or an API key"))
-        .build();
+pub(crate) fn complete(document: openapi::OpenApi) -> openapi::OpenApi {
+    finish(document, "A session token or an API key", Keys::Taken)
+}
+
+/// The same for the internal port, whose operations need no key.
+pub(crate) fn complete_internal(document: openapi::OpenApi) -> openapi::OpenApi {
+    finish(document, "A token of the service, from `cynode admin token`", Keys::NotNeeded)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Taken,
+    NotNeeded,
+}
+
+fn finish(mut document: openapi::OpenApi, credential: &str, keys: Keys) -> openapi::OpenApi {
+    let bearer =
+        HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(credential)).build();
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
     for (path, item) in &mut document.paths.paths {
@@ -62,7 +93,7 @@ pub(crate) fn complete(mut document: openapi::OpenApi) -> openapi::OpenApi {
                 let needed = SecurityRequirement::new("bearer", Vec::<String>::new());
                 operation.security = Some(vec![needed]);
             }
-            if method != "get" && !NOT_KEPT.contains(&endpoint) {
+            if keys == Keys::Taken && method != "get" && !NOT_KEPT.contains(&endpoint) {
                 operation.parameters.get_or_insert_default().push(RefOr::T(key_parameter()));
             }
             if !public || method != "get" {

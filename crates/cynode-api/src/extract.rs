@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_types, reason = "these are the wrappers")]
 
+use std::marker::PhantomData;
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request as HttpRequest},
@@ -10,6 +12,7 @@ use axum::{
 };
 use cynode_app::{
     Answer, App, Attempt, Error, Request,
+    services::{Service, ServiceKind},
     tokens::{self, Presented},
 };
 use cynode_core::trace::TraceId;
@@ -50,6 +53,48 @@ pub(crate) struct Anonymous<T> {
     pub(crate) app: App,
     pub(crate) request: Request,
     pub(crate) body: T,
+}
+
+/// A request of a program that works for the installation, with its body. What such programs ask is safe to repeat by
+/// itself, so there is no `Idempotency-Key`.
+pub(crate) struct ServiceCall<K, T> {
+    pub(crate) app: App,
+    pub(crate) request: Request,
+    pub(crate) service: Service,
+    pub(crate) body: T,
+    kind: PhantomData<K>,
+}
+
+/// A kind of service, in a handler's signature.
+pub(crate) trait ServiceRole {
+    const KIND: ServiceKind;
+}
+
+/// Whoever drives tasks.
+pub(crate) struct Runner;
+
+/// Whoever works on jobs.
+pub(crate) struct Worker;
+
+impl ServiceRole for Runner {
+    const KIND: ServiceKind = ServiceKind::Runner;
+}
+
+impl ServiceRole for Worker {
+    const KIND: ServiceKind = ServiceKind::Worker;
+}
+
+impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<K, T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
+        let (_, shown) = token(request.headers())?;
+        let service = state.app.authenticate_service(&shown, K::KIND).await?;
+        let (parts, body) = read(request, state).await?;
+        let request = Request { caller: None, trace: trace(&parts, &state.app), attempt: None };
+        let body = parse(&parts.headers, &body)?;
+        Ok(Self { app: state.app.clone(), request, service, body, kind: PhantomData })
+    }
 }
 
 impl FromRequestParts<AppState> for Call {

@@ -43,8 +43,19 @@ pub struct Limits {
 pub fn router(state: AppState, limits: Limits) -> Router {
     let (router, document) = routes::all().split_for_parts();
     let document = document::complete(document);
+    served(router.merge(routes::document_route(&document)), state, limits)
+}
+
+/// The router of the internal port: runners and workers.
+pub fn internal_router(state: AppState, limits: Limits) -> Router {
+    let (router, document) = routes::internal().split_for_parts();
+    let document = document::complete_internal(document);
+    served(router.merge(routes::document_route(&document)), state, limits)
+}
+
+/// What holds for every request, whatever the port.
+fn served(router: Router<AppState>, state: AppState, limits: Limits) -> Router {
     router
-        .merge(routes::document_route(&document))
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(limits.body))
@@ -55,6 +66,12 @@ pub fn router(state: AppState, limits: Limits) -> Router {
         .layer(CatchPanicLayer::custom(middleware::panicked))
         .layer(axum::middleware::from_fn_with_state(state.clone(), middleware::observe))
         .with_state(state)
+}
+
+/// The OpenAPI document of [`internal_router`].
+pub fn internal_openapi() -> OpenApi {
+    let (_, document) = routes::internal().split_for_parts();
+    document::complete_internal(document)
 }
 
 /// The OpenAPI document of [`router`].

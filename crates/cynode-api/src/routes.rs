@@ -7,7 +7,9 @@ mod operation;
 mod preferences;
 mod projects;
 mod settings;
+mod signals;
 mod tasks;
+mod workflow;
 
 use axum::{
     Router,
@@ -19,7 +21,11 @@ use axum::{
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{AppState, document::Document, error::problem};
+use crate::{
+    AppState,
+    document::{Document, InternalDocument},
+    error::problem,
+};
 
 pub(crate) fn all() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Document::openapi())
@@ -56,7 +62,25 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(tasks::create_task, tasks::list_tasks))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::cancel_task))
+        .routes(routes!(signals::instruct_task))
+        .routes(routes!(signals::approve_task))
+        .routes(routes!(signals::answer_task))
+        .routes(routes!(signals::task_timeline))
         .routes(routes!(events::follow_events))
+}
+
+/// The routes of the internal port.
+pub(crate) fn internal() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(InternalDocument::openapi())
+        .routes(routes!(operation::healthz))
+        .routes(routes!(workflow::start_workflow))
+        .routes(routes!(workflow::resume_workflow))
+        .routes(routes!(workflow::checkpoint_workflow))
+        .routes(routes!(workflow::renew_lease))
+        .routes(routes!(workflow::release_lease))
+        .routes(routes!(workflow::claim_jobs))
+        .routes(routes!(workflow::keep_job))
+        .routes(routes!(workflow::report_job))
 }
 
 /// The document cannot describe itself. It is written out once: a route is cloned for every connection,

@@ -1,4 +1,4 @@
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use cynode_core::{
     accounts::Credential,
@@ -11,6 +11,7 @@ use cynode_db::{Conn, Tx, authentication, events};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::sync::futures::OwnedNotified;
 use uuid::Uuid;
 
 use crate::{
@@ -45,6 +46,10 @@ pub struct Ctx {
     pub policy: Policy,
     /// Whether the caller was refused for want of a role.
     refused: bool,
+    /// Whose runs may have become due.
+    woke: Vec<TaskId>,
+    /// Whether a job was queued.
+    queued: bool,
 }
 
 impl App {
@@ -99,9 +104,22 @@ impl App {
                 return self.replay(ctx, request, secrecy).await?.ok_or(Error::KeyReused);
             }
         }
+        self.commit(ctx).await?;
+        Ok(Answer { body, replayed: false })
+    }
+
+    /// Makes what was written last, and tells whoever waits for it.
+    pub(crate) async fn commit(&self, mut ctx: Ctx) -> Result<(), Error> {
+        let (woke, queued) = (std::mem::take(&mut ctx.woke), ctx.queued);
         ctx.commit().await?;
         self.committed();
-        Ok(Answer { body, replayed: false })
+        if !woke.is_empty() {
+            self.woken(&woke);
+        }
+        if queued {
+            self.queued();
+        }
+        Ok(())
     }
 
     async fn replay(
@@ -131,6 +149,8 @@ impl App {
             now: self.environment.now(),
             policy: self.policy,
             refused: false,
+            woke: Vec::new(),
+            queued: false,
         }
     }
 
@@ -169,6 +189,42 @@ impl App {
     /// Tells streams of this process that there may be something new.
     pub(crate) fn committed(&self) {
         self.commits.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Tells the sweep of this process, and whoever looks at these tasks, that their runs may be due.
+    pub(crate) fn woken(&self, tasks: &[TaskId]) {
+        self.signs.due.notify_one();
+        if let Ok(mut watched) = self.signs.watched.lock() {
+            for task in tasks {
+                if let Some(sign) = watched.remove(task) {
+                    sign.notify_waiters();
+                }
+            }
+        }
+    }
+
+    /// Ends when a run may have become due.
+    pub(crate) async fn until_woken(&self) {
+        self.signs.due.notified().await;
+    }
+
+    /// Tells whoever waits for work that there is some.
+    fn queued(&self) {
+        self.signs.queued.notify_waiters();
+    }
+
+    /// Ends when a job was queued in this process.
+    pub(crate) fn sign_of_work(&self) -> OwnedNotified {
+        self.signs.queued.clone().notified_owned()
+    }
+
+    /// Ends when something happened to this task in this process.
+    pub(crate) fn sign_of(&self, task: TaskId) -> OwnedNotified {
+        let sign = match self.signs.watched.lock() {
+            Ok(mut watched) => watched.entry(task).or_default().clone(),
+            Err(_) => Arc::default(),
+        };
+        sign.notified_owned()
     }
 
     pub(crate) fn hashing(&self) -> crate::passwords::Hashing {
@@ -237,6 +293,16 @@ impl Ctx {
     pub(crate) fn seen_by(&self) -> Result<Option<UserId>, Error> {
         let caller = self.caller()?;
         Ok(if caller.role.is_some() { None } else { Some(caller.user) })
+    }
+
+    /// Notes that a run may have become due: the sweep is told after the commit.
+    pub(crate) fn wake(&mut self, task: TaskId) {
+        self.woke.push(task);
+    }
+
+    /// Notes that a job was queued: whoever waits for work is told after the commit.
+    pub(crate) const fn queue(&mut self) {
+        self.queued = true;
     }
 
     /// A new id.

@@ -56,6 +56,21 @@ pub enum Error {
     /// Too many want the same at once.
     #[error("too many logins are waiting")]
     Busy,
+    /// Somebody else drives the task.
+    #[error("the task is driven by {holder}")]
+    Held {
+        /// Who.
+        holder: String,
+    },
+    /// The task may not be driven now.
+    #[error("the task cannot be driven now: {0}")]
+    Gate(&'static str),
+    /// The task has ended: it will never be driven again.
+    #[error("the task has ended")]
+    Ended,
+    /// The caller was superseded: what it says is too late.
+    #[error("too late: {0}")]
+    Fenced(&'static str),
     /// The database cannot be reached.
     #[error("the database cannot be reached")]
     Unavailable(#[source] anyhow::Error),
@@ -90,6 +105,10 @@ impl Error {
             Self::Busy => Some("try again in a moment"),
             Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
             Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
+            Self::Held { .. } => Some("stop; the lease ends when its holder is done or dead"),
+            Self::Gate(_) => Some("stop; whoever is waited for starts it again"),
+            Self::Ended => Some("stop for good"),
+            Self::Fenced(_) => Some("stop, and start again from what `resume` says"),
             Self::NotFound { .. } | Self::Invalid(_) | Self::Transition(_) | Self::Conflict(_) => {
                 None
             }

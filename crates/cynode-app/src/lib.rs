@@ -17,21 +17,30 @@ pub mod events;
 pub mod groups;
 pub mod health;
 mod idempotency;
+pub mod jobs;
 pub mod maintenance;
 mod passwords;
 pub mod preferences;
 pub mod projects;
+pub mod services;
 pub mod sessions;
 pub mod settings;
+pub mod sweep;
 pub mod tasks;
+pub mod timeline;
 pub mod tokens;
 pub mod users;
+pub mod workflow;
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
+use cynode_core::ids::TaskId;
 use cynode_db::Pool;
 use time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
 pub use context::{Ctx, Operation, Request};
@@ -70,13 +79,27 @@ pub struct App {
     policy: Policy,
     /// Counts commits, so that event streams of this process need not wait for their next look.
     commits: watch::Sender<u64>,
+    /// What this process knows of before others do.
+    signs: Arc<Signs>,
     hashing: passwords::Hashing,
     /// Work of several requests done at once.
     shared: Arc<Shared>,
 }
 
+/// Signs between requests of one process. They only save time: whoever waits for one also looks by itself.
+#[derive(Default)]
+struct Signs {
+    /// A run may have become due.
+    due: Notify,
+    /// A job was queued.
+    queued: Arc<Notify>,
+    /// Tasks that somebody looks at.
+    watched: Mutex<HashMap<TaskId, Arc<Notify>>>,
+}
+
 struct Shared {
     callers: sessions::Callers,
+    services: services::Services,
     new_tasks: tasks::NewTasks,
 }
 
@@ -88,9 +111,11 @@ impl App {
         let lanes = TaskTracker::new();
         let shared = Shared {
             callers: sessions::callers(&lanes, &pool, &environment),
+            services: services::services(&lanes, &pool),
             new_tasks: tasks::new_tasks(&lanes, &pool),
         };
         let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));
-        Self { pool, environment, policy, commits, hashing, shared }
+        let signs = Arc::default();
+        Self { pool, environment, policy, commits, signs, hashing, shared }
     }
 }

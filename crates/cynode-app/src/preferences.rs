@@ -1,5 +1,7 @@
 //! Preferences: read, written and resolved.
 
+use std::collections::BTreeMap;
+
 use cynode_core::{
     events::EventKind,
     ids::{ProjectId, TaskId},
@@ -7,6 +9,7 @@ use cynode_core::{
     preferences::{self as rules, Resolution, Scope},
     roles::{AgentRole, Role},
     settings::{Change, Expected, Versioned, fits},
+    tasks::Task,
 };
 use cynode_db::{groups, preferences};
 use serde_json::{Value, json};
@@ -141,6 +144,20 @@ async fn tell(
         Scope::System | Scope::Group(_) | Scope::Project(_) => {}
     }
     ctx.record(told).await
+}
+
+/// The preferences that hold for the workflow of a task: whoever asked for it, in its project.
+pub(crate) async fn of_workflow(
+    ctx: &mut Ctx,
+    task: &Task,
+) -> Result<BTreeMap<DottedKey, Value>, Error> {
+    let user = task.created_by;
+    let mut scopes =
+        vec![Scope::System, Scope::User(user), Scope::Project(task.project), Scope::Task(task.id)];
+    scopes.extend(groups::of_user(ctx.conn(), user).await?.into_iter().map(Scope::Group));
+    let entries = preferences::entries(ctx.conn(), &scopes).await?;
+    let held = rules::resolve_for(AgentRole::ProjectManager, entries);
+    Ok(held.effective.into_iter().map(|(key, held)| (key, held.value)).collect())
 }
 
 /// What preferences are asked for.

@@ -2,7 +2,7 @@
 
 use cynode_core::{
     events::EventKind,
-    ids::{ProjectId, TaskId},
+    ids::{ProjectId, RunId, TaskId},
     names::TaskName,
     roles::Role,
     tasks::{Task, TaskState, TaskStateName},
@@ -11,6 +11,7 @@ use cynode_db::{
     Pool,
     idempotency::Keep,
     tasks::{self, Filter, Inserted, NewTask},
+    workflow,
 };
 use cynode_wire::{
     page::{Page, PageRequest},
@@ -83,11 +84,13 @@ async fn submit_with_others(
         answer: body.clone(),
         expires_at: now + app.policy.idempotency_lifetime,
     });
-    let event = told(&task).by(Some(caller.user));
-    let new = NewTask { task, event, trace: request.trace, kept };
+    let (id, event) = (task.id, told(&task).by(Some(caller.user)));
+    let run = RunId::from_uuid(environment.uuid(now));
+    let new = NewTask { task, event, run, trace: request.trace, kept };
     let stored = app.shared().new_tasks.submit(new).await;
     if stored.is_some() {
         app.committed();
+        app.woken(&[id]);
     }
     Ok(stored.map(|()| Answer { body, replayed: false }))
 }
@@ -103,6 +106,13 @@ pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
     } else {
         store_under_a_free_name(ctx, &mut task).await?;
     }
+    let run = RunId::from_uuid(ctx.uuid());
+    let (trace, due) = (ctx.trace, task.depends_on.is_empty());
+    workflow::request(ctx.conn(), task.id, run, trace, due).await?;
+    if !due && workflow::dependencies_completed(ctx.conn(), task.id).await? {
+        workflow::wake(ctx.conn(), &[task.id.as_uuid()]).await?;
+    }
+    ctx.wake(task.id);
     ctx.record(told(&task)).await?;
     Ok(task)
 }
@@ -219,17 +229,12 @@ pub async fn list(
     Ok(page.cut(found, |task| task.id.as_uuid()))
 }
 
-/// Stops a task.
+/// Stops a task, and with it everything that depends on it.
 #[tracing::instrument(name = "app.tasks.cancel", skip_all, fields(task.id = %id))]
 pub async fn cancel(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     get(ctx, id).await?;
     let locked = tasks::lock(ctx.conn(), id).await?;
     let task = locked.ok_or_else(|| Error::not_found("task", id))?;
     ctx.require_in(task.project, Role::Operator).await?;
-    let now = ctx.now;
-    let state = task.state.cancel(now)?;
-    tasks::set_state(ctx.conn(), id, &state, now).await?;
-    let told = Told::new(EventKind::TaskCancelled, json!({ "name": task.name }));
-    ctx.record(told.project(task.project).task(id)).await?;
-    Ok(Task { state, updated_at: now, ..task })
+    crate::workflow::signals::stop(ctx, task).await
 }

@@ -16,6 +16,10 @@ pub enum TokenKind {
     ApiKey,
     /// The first admin, once.
     Bootstrap,
+    /// A program that drives tasks.
+    Runner,
+    /// A program that works on jobs.
+    Worker,
 }
 
 /// A token that was shown to us: well-formed, not yet known to be good.
@@ -33,7 +37,8 @@ pub struct Presented {
 pub struct TokenError;
 
 impl TokenKind {
-    const ALL: [Self; 3] = [Self::Session, Self::ApiKey, Self::Bootstrap];
+    const ALL: [Self; 5] =
+        [Self::Session, Self::ApiKey, Self::Bootstrap, Self::Runner, Self::Worker];
 
     /// What tokens of this kind start with. Scanners for leaked secrets look for it.
     pub const fn prefix(self) -> &'static str {
@@ -41,6 +46,8 @@ impl TokenKind {
             Self::Session => "cyn_ses_",
             Self::ApiKey => "cyn_key_",
             Self::Bootstrap => "cyn_boot_",
+            Self::Runner => "cyn_run_",
+            Self::Worker => "cyn_wrk_",
         }
     }
 }

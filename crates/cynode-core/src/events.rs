@@ -59,8 +59,24 @@ event_kinds! {
     PreferenceDeleted = "preference.deleted";
     /// A task was accepted.
     TaskCreated = "task.created";
-    /// A task was stopped by a person.
+    /// A task was stopped by a person, or because one it depends on was.
     TaskCancelled = "task.cancelled";
+    /// A workflow began to drive a task.
+    TaskStarted = "task.started";
+    /// A task waits for a person.
+    TaskWaiting = "task.waiting";
+    /// A person told a task something: an instruction, a yes or no, an answer.
+    TaskInstructed = "task.instructed";
+    /// A task's criteria were shown to hold.
+    TaskCompleted = "task.completed";
+    /// A task was given up.
+    TaskFailed = "task.failed";
+    /// Too many workers look dead at once to believe it: nothing is done about it before somebody looks.
+    SweepHalted = "sweep.halted";
+    /// The workers are heard of again.
+    SweepResumed = "sweep.resumed";
+    /// A program that works for the installation got a token.
+    ServiceTokenIssued = "service_token.issued";
 }
 
 impl EventKind {

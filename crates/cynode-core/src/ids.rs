@@ -86,6 +86,18 @@ ids! {
     GroupId = "grp";
     /// One piece of work with one workflow.
     TaskId = "tsk";
+    /// One execution of a task's workflow.
+    RunId = "run";
+    /// One step of a task's plan.
+    UnitId = "unt";
+    /// One attempt of a work unit.
+    JobId = "job";
+    /// One wait of a run.
+    WaitId = "wai";
+    /// Something a person told a running task.
+    InstructionId = "ins";
+    /// A token of a program that works for the installation.
+    ServiceTokenId = "svc";
 }
 
 /// Only the canonical spelling is an id: lower-case hex, no dashes, exactly one way to write it.

@@ -18,6 +18,7 @@ pub mod settings;
 pub mod tasks;
 pub mod trace;
 pub mod tuning;
+pub mod workflow;
 
 /// A state machine was asked for a step that its present state does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

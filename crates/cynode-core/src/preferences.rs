@@ -168,18 +168,21 @@ pub fn known(key: &DottedKey) -> Option<ValueKind> {
         None => key,
     };
     match name {
-        "model_routing.prefer_local" => Some(ValueKind::Boolean),
+        "model_routing.prefer_local" | "workflow.approve_plan" => Some(ValueKind::Boolean),
         "model_routing.allowed_external_providers" | "model_routing.fallback_provider_order" => {
             Some(ValueKind::Strings)
         }
         "additional_context" if agent_key.is_some() => Some(ValueKind::StringOrStrings),
         "workflow.max_step_retries"
         | "workflow.max_node_retries"
+        | "workflow.max_parallel_units"
+        | "workflow.retry_budget"
         | "standards.markdown.line_length" => Some(ValueKind::Count),
         "output.summary_style" | "language.preferred" => Some(ValueKind::String),
         "definition_of_done.required_checks"
         | "security.web_browse.allowed_domains"
         | "code.language.disallowed" => Some(ValueKind::Strings),
+        _ if name.starts_with("workflow.node_timeouts.") => Some(ValueKind::Count),
         _ => None,
     }
 }

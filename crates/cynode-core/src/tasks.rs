@@ -124,16 +124,49 @@ impl TaskState {
         }
     }
 
+    /// Begins a task that was accepted; one that runs goes on running.
+    pub fn start(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
+        match self {
+            Self::Queued => Ok(Self::Running { since: now }),
+            Self::Running { since } => Ok(Self::Running { since }),
+            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => {
+                Err(self.refuses("start"))
+            }
+        }
+    }
+
+    /// Ends a running task well.
+    pub fn complete(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
+        match self {
+            Self::Running { .. } => Ok(Self::Completed { at: now }),
+            Self::Queued
+            | Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => Err(self.refuses("be completed")),
+        }
+    }
+
+    /// Gives a running task up.
+    pub fn fail(self, now: OffsetDateTime, reason: String) -> Result<Self, InvalidTransition> {
+        match self {
+            Self::Running { .. } => Ok(Self::Failed { at: now, reason }),
+            Self::Queued
+            | Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => Err(self.refuses("fail")),
+        }
+    }
+
+    const fn refuses(&self, verb: &'static str) -> InvalidTransition {
+        InvalidTransition { what: "task", state: self.name().as_str(), verb }
+    }
+
     /// Stops a task that has not ended.
     pub fn cancel(self, now: OffsetDateTime) -> Result<Self, InvalidTransition> {
         match self {
             Self::Queued | Self::Running { .. } => Ok(Self::Cancelled { at: now }),
             Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. } => {
-                Err(InvalidTransition {
-                    what: "task",
-                    state: self.name().as_str(),
-                    verb: "be cancelled",
-                })
+                Err(self.refuses("be cancelled"))
             }
         }
     }

@@ -22,6 +22,13 @@ pub struct Bounded<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note(String);
 
+impl Note {
+    /// Says what was done to a value.
+    pub(crate) const fn new(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -57,18 +57,32 @@ pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
     Ok(pending.map(|migration| migration.description.to_string()).collect())
 }
 
-/// Makes the monthly partitions of `events` from last month to some months ahead. Running it again, or
-/// in two processes at once, changes nothing.
+/// The tables that grow with time, partitioned by month.
+const GROWING: [&str; 2] = ["events", "workflow_transitions"];
+
+/// Makes the monthly partitions from last month to some months ahead, of `now` and of the database's own clock, by which
+/// some tables go. Running it again, or in two processes at once, changes nothing.
 #[tracing::instrument(name = "db.schema.ensure_partitions", skip_all)]
 pub async fn ensure_partitions(conn: &mut Conn, now: OffsetDateTime) -> Result<(), DbError> {
-    let mut month = previous(first_of_month(now.date()));
+    let theirs =
+        sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(&mut *conn).await?;
+    for table in GROWING {
+        for around in [now, theirs] {
+            ensure_months(conn, table, first_of_month(around.date())).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn ensure_months(conn: &mut Conn, table: &str, month: Date) -> Result<(), DbError> {
+    let mut month = previous(month);
     for _ in 0..=MONTHS_AHEAD + 1 {
         let next = following(month);
-        let name = format!("events_{:04}_{:02}", month.year(), u8::from(month.month()));
+        let name = format!("{table}_{:04}_{:02}", month.year(), u8::from(month.month()));
         // Name and bounds are numbers that we formatted; DDL takes no parameters.
         let statement = format!(
             "SELECT pg_advisory_xact_lock(hashtext('cynode.partitions')); \
-             CREATE TABLE IF NOT EXISTS {name} PARTITION OF events \
+             CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} \
              FOR VALUES FROM ('{month} 00:00:00+00') TO ('{next} 00:00:00+00')"
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await?;

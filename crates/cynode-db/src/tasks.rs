@@ -2,7 +2,7 @@
 
 use cynode_core::{
     budget::{Amount, Budget},
-    ids::{ProjectId, TaskId, UserId},
+    ids::{ProjectId, RunId, TaskId, UserId},
     names::TaskName,
     tasks::{Task, TaskState, TaskStateName},
     trace::TraceId,
@@ -127,13 +127,15 @@ pub struct NewTask {
     pub task: Task,
     /// The event that tells of it.
     pub event: NewEvent,
+    /// The run that will drive it.
+    pub run: RunId,
     /// The trace of the request.
     pub trace: TraceId,
     /// The answer that is kept for a repeat.
     pub kept: Option<Keep>,
 }
 
-/// Stores several new, queued tasks, their events and the answers kept for repeats: one statement, one
+/// Stores several new, queued tasks, their runs, their events and the answers kept for repeats: one statement, one
 /// commit, all or nothing. Like a request alone it takes names first and keys last (the keys wait for the tasks
 /// to be counted), so that the two cannot wait for each other.
 #[tracing::instrument(name = "db.tasks.insert_many", skip_all, fields(count = new.len()))]
@@ -149,9 +151,9 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
         "
         WITH given AS (
             SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::bigint[],
-                $7::bigint[], $8::uuid[], $9::timestamptz[], $10::text[], $11::text[], $12::jsonb[])
+                $7::bigint[], $8::uuid[], $9::timestamptz[], $10::text[], $11::text[], $12::jsonb[], $18::uuid[])
             AS given (task_id, project_id, name, description, criteria, max_cost_micros,
-                max_tokens, created_by, created_at, kind, trace_id, data)
+                max_tokens, created_by, created_at, kind, trace_id, data, run_id)
         ), stored AS (
             INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
                 max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
@@ -159,6 +161,10 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
                 max_cost_micros, max_tokens, 'queued', created_by, created_at, created_at
             FROM given
             RETURNING task_id
+        ), runs AS (
+            INSERT INTO workflow_runs (task_id, run_id, trace_id, due_at, created_at)
+            SELECT task_id, run_id, trace_id, clock_timestamp(), clock_timestamp()
+            FROM given
         ), told AS (
             INSERT INTO events (occurred_at, kind, actor_id, project_id, task_id, trace_id, data)
             SELECT created_at, kind, created_by, project_id, task_id, trace_id, data
@@ -185,6 +191,7 @@ pub async fn insert_many(conn: &mut Conn, new: &[NewTask]) -> Result<(), DbError
         &kept.iter().map(|kept| kept.key.request_digest).collect::<Vec<_>>() as &[[u8; 32]],
         &kept.iter().map(|kept| kept.answer.as_slice()).collect::<Vec<_>>() as &[&[u8]],
         &kept.iter().map(|kept| kept.expires_at).collect::<Vec<_>>(),
+        &each(new, |new| new.run.as_uuid()),
     )
     .execute(conn)
     .await?;
@@ -261,6 +268,22 @@ pub async fn lock(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> 
         .fetch_optional(&mut *conn)
         .await?;
     get(conn, id).await
+}
+
+/// The state and project of a task, locked against every change of it until the transaction ends. References to the
+/// task from elsewhere do not wait for that.
+#[tracing::instrument(name = "db.tasks.lock_state", skip_all, fields(task.id = %id))]
+pub async fn lock_state(conn: &mut Conn, id: TaskId) -> Result<Option<TaskStateName>, DbError> {
+    let name = sqlx::query_scalar!(
+        "SELECT state FROM tasks WHERE task_id = $1 FOR NO KEY UPDATE",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    name.map(|name| {
+        TaskStateName::from_name(&name).ok_or(DbError::Corrupt { table: "tasks", column: "state" })
+    })
+    .transpose()
 }
 
 /// The id of the task of that name in a project.

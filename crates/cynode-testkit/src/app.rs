@@ -11,6 +11,7 @@ use axum::{
 use cynode_api::{AppState, Limits};
 use cynode_app::{
     App, Environment, Policy,
+    services::{self, ServiceKind},
     tokens::{self, TokenKind},
 };
 use cynode_core::{
@@ -40,6 +41,7 @@ pub struct TestApp {
     pub stop: CancellationToken,
     environment: Environment,
     router: Router,
+    internal: Router,
 }
 
 /// A caller of a [`TestApp`].
@@ -92,10 +94,11 @@ impl Reply {
     }
 }
 
-fn router(app: App, stop: CancellationToken) -> Router {
+fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
     let limits = Limits { body: 64 * 1024, time: Duration::from_secs(10) };
-    cynode_api::router(AppState { app, metrics, stop }, limits)
+    let state = AppState { app, metrics, stop };
+    (cynode_api::router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
 impl TestApp {
@@ -115,8 +118,8 @@ impl TestApp {
         let environment = Environment::new(clock.clone(), SeededRandom::new(1));
         let app = App::new(db.pool(), environment.clone(), Policy::default());
         let stop = CancellationToken::new();
-        let router = router(app.clone(), stop.clone());
-        Self { db, app, clock, stop, environment, router }
+        let (router, internal) = routers(app.clone(), stop.clone());
+        Self { db, app, clock, stop, environment, router, internal }
     }
 
     /// A second process over the same database, with ids of its own.
@@ -126,13 +129,29 @@ impl TestApp {
         let seed = PROCESSES.fetch_add(1, Ordering::Relaxed) << 40;
         let environment = Environment::new(self.clock.clone(), SeededRandom::new(seed));
         let app = App::new(self.db.pool(), environment, Policy::default());
-        let router = router(app, self.stop.clone());
+        let (router, _) = routers(app, self.stop.clone());
         Client { router, token: None, headers: HeaderMap::new(), user: None }
     }
 
     /// Somebody without a credential.
     pub fn anonymous(&self) -> Client {
         Client { router: self.router.clone(), token: None, headers: HeaderMap::new(), user: None }
+    }
+
+    /// Somebody at the internal port, without a credential.
+    pub fn at_internal_port(&self) -> Client {
+        Client { router: self.internal.clone(), ..self.anonymous() }
+    }
+
+    /// A program of that kind and name, at the internal port.
+    pub async fn service(&self, kind: ServiceKind, name: &str) -> Client {
+        let token = services::issue(&self.app, kind, &name.parse().unwrap()).await.unwrap();
+        self.at_internal_port().with_token(&token.0)
+    }
+
+    /// A runner.
+    pub async fn runner(&self) -> Client {
+        self.service(ServiceKind::Runner, "runner").await
     }
 
     /// An admin of the installation.

@@ -9,8 +9,14 @@
 
 mod app;
 mod database;
+mod executor;
+pub mod faults;
+mod script;
 mod sources;
+pub mod world;
 
 pub use app::{Client, Reply, TestApp};
 pub use database::TestDb;
+pub use executor::{Executor, Ledger, pause};
+pub use script::{Attempt, Failure, Script, ScriptedMind, Scripts};
 pub use sources::{NOW, SeededRandom, TestClock};

@@ -6,9 +6,12 @@
 pub mod accounts;
 pub mod events;
 pub mod health;
+pub mod jobs;
 pub mod page;
 pub mod preferences;
 pub mod problem;
 pub mod projects;
 pub mod settings;
 pub mod tasks;
+pub mod timeline;
+pub mod workflow;

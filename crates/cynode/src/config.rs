@@ -9,6 +9,7 @@
 
 mod auth;
 mod database;
+mod engine;
 mod planner;
 mod reader;
 mod server;
@@ -20,6 +21,7 @@ use cynode_core::tuning::Note;
 
 pub(crate) use auth::Auth;
 pub(crate) use database::Database;
+pub(crate) use engine::{Engine, Ports};
 pub(crate) use planner::Planner;
 pub(crate) use reader::{Effective, Sources};
 pub(crate) use server::Server;
@@ -39,6 +41,7 @@ pub(crate) const DEFAULT: &str = include_str!("../config.default.toml");
 pub(crate) struct Config {
     pub(crate) server: Server,
     pub(crate) database: Database,
+    pub(crate) engine: Engine,
     pub(crate) telemetry: Telemetry,
     pub(crate) auth: Auth,
     pub(crate) planner: Planner,
@@ -75,6 +78,7 @@ impl Config {
         let config = Self {
             server: Server::read(&mut reader),
             database: Database::read(&mut reader),
+            engine: Engine::read(&mut reader),
             telemetry: Telemetry::read(&mut reader),
             auth: Auth::read(&mut reader),
             planner: Planner::read(&mut reader),

@@ -5,8 +5,11 @@
 mod cluster;
 mod commands;
 mod config;
+mod engine;
 mod output;
 mod redact;
+mod restate;
+mod supervise;
 mod telemetry;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -38,7 +41,7 @@ struct Settings {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts everything on this machine: a database of its own, the server, a link for the first admin.
+    /// Starts everything on this machine: a database of its own, the engine, the runner, the server, a link for the first admin.
     Up(commands::up::Up),
     /// Serves the HTTP interface over a database that exists.
     Serve,
@@ -53,7 +56,11 @@ enum Command {
     #[command(subcommand)]
     Admin(commands::admin::Command),
     /// Prints the OpenAPI document.
-    Openapi,
+    Openapi {
+        /// Of the internal port: the contract with runners and workers.
+        #[arg(long)]
+        internal: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -70,8 +77,10 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // These need no configuration, and must work when it is broken.
     match &cli.command {
-        Command::Openapi => {
-            output::json(&cynode_api::openapi())?;
+        Command::Openapi { internal } => {
+            let document =
+                if *internal { cynode_api::internal_openapi() } else { cynode_api::openapi() };
+            output::json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Config(commands::config::Command::Default) => {
@@ -89,6 +98,6 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(doctor) => commands::doctor::run(&doctor, &loaded.config),
         Command::Config(command) => commands::config::run(&command, &loaded),
         Command::Admin(command) => commands::admin::run(&command, &loaded),
-        Command::Openapi => Ok(ExitCode::SUCCESS),
+        Command::Openapi { .. } => Ok(ExitCode::SUCCESS),
     }
 }

@@ -42,10 +42,10 @@ impl<'de> Deserialize<'de> for TaskInUrl {
 pub(crate) struct InProject {
     /// The project, by id or slug; needed when the task is given by name.
     #[param(value_type = Option<String>)]
-    project: Option<ProjectName>,
+    pub(crate) project: Option<ProjectName>,
 }
 
-async fn resolve(
+pub(crate) async fn resolve(
     ctx: &mut Ctx,
     task: TaskInUrl,
     project: Option<ProjectRef>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cynode_api::document::{NOT_KEPT, PUBLIC, operations};
+use cynode_app::services::ServiceKind;
 use cynode_core::roles::Role;
 use cynode_testkit::{Client, TestApp};
 use serde_json::{Value, json};
@@ -163,6 +164,34 @@ fn cases() -> Vec<Case> {
         case("get", "/v1/tasks", "/v1/tasks?project=web", json!(null), WithoutRole(404)),
         case("get", "/v1/tasks/{task}", "/v1/tasks/{task}", json!(null), WithoutRole(404)),
         case("post", "/v1/tasks/{task}/cancel", "/v1/tasks/{task}/cancel", json!(null), Viewer),
+        case(
+            "post",
+            "/v1/tasks/{task}/instructions",
+            "/v1/tasks/{task}/instructions",
+            json!({ "kind": "pause" }),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/tasks/{task}/approve",
+            "/v1/tasks/{task}/approve",
+            json!({ "approved": true }),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/tasks/{task}/answer",
+            "/v1/tasks/{task}/answer",
+            json!({ "text": "yes" }),
+            Viewer,
+        ),
+        case(
+            "get",
+            "/v1/tasks/{task}/timeline",
+            "/v1/tasks/{task}/timeline",
+            json!(null),
+            WithoutRole(404),
+        ),
         case("get", "/v1/events", "/v1/events?task_id={task}", json!(null), WithoutRole(404)),
     ]
 }
@@ -216,6 +245,9 @@ impl World {
                     (SELECT json_agg(m ORDER BY user_id) FROM project_members m),
                     (SELECT json_agg(s ORDER BY key) FROM system_settings s),
                     (SELECT json_agg(f ORDER BY key) FROM preferences f),
+                    (SELECT json_agg(r ORDER BY task_id) FROM workflow_runs r),
+                    (SELECT json_agg(l ORDER BY task_id) FROM task_workflow_lease l),
+                    (SELECT json_agg(j ORDER BY job_id) FROM jobs j),
                     (SELECT count(*) FROM events)), 0)",
             )
             .await
@@ -315,4 +347,38 @@ async fn every_mutation_takes_an_idempotency_key() {
             assert_eq!(takes, should, "{method} {path}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_internal_port_knows_only_the_right_kind_of_service() {
+    let world = World::new().await;
+    let runner = world.app.service(ServiceKind::Runner, "runner").await;
+    let worker = world.app.service(ServiceKind::Worker, "worker").await;
+    let revoked = world.app.service(ServiceKind::Runner, "old").await;
+    world.app.service(ServiceKind::Runner, "old").await;
+    let admin = world.app.at_internal_port().with_token(&world.admin.token().unwrap());
+    let before = world.fingerprint().await;
+    let mut document = cynode_api::internal_openapi();
+    let mut tried = 0;
+    for (path, item) in &mut document.paths.paths {
+        for (method, _) in operations(item).into_iter().filter(|(method, _)| *method != "get") {
+            let (path, wrong) = if path.contains("/jobs/") {
+                (path.replace("{job}", "job_0192d5c8b6f07cc1a1a3c2b4d5e6f708"), &runner)
+            } else {
+                (path.clone(), &worker)
+            };
+            let stranger = world.app.at_internal_port();
+            for caller in [&stranger, &stranger.with_token("hunter2"), &admin, wrong, &revoked] {
+                let method = method.to_uppercase().parse().unwrap();
+                let status = caller.send(method, &path, Some(json!({}))).await.status;
+                assert_eq!(status, 401, "{path}");
+                tried += 1;
+            }
+        }
+    }
+    assert_eq!(tried, 8 * 5);
+    assert_eq!(world.fingerprint().await, before);
+    // And a service's token opens nothing for people.
+    let posing = world.app.anonymous().with_token(&runner.token().unwrap());
+    posing.get("/v1/me").await.expect(401);
 }

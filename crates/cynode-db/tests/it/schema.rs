@@ -1,4 +1,15 @@
-use cynode_core::{events::EventKind, preferences::ScopeType, roles::Role, tasks::TaskStateName};
+use cynode_core::{
+    events::EventKind,
+    preferences::ScopeType,
+    roles::Role,
+    tasks::TaskStateName,
+    workflow::{
+        Node, Verdict,
+        instructions::InstructionKind,
+        units::{JobState, UnitState},
+        waits::WaitReason,
+    },
+};
 use cynode_db::schema;
 use cynode_testkit::{NOW, TestDb};
 
@@ -19,7 +30,7 @@ async fn two_processes_that_migrate_at_once_do_it_once() {
 async fn a_database_without_tables_is_told_what_it_lacks() {
     let db = TestDb::empty().await;
     let pending = schema::pending(&mut *db.conn().await).await.unwrap();
-    assert_eq!(pending, ["accounts", "projects", "settings", "tasks", "events"]);
+    assert_eq!(pending, ["accounts", "projects", "settings", "tasks", "events", "workflow"]);
 }
 
 #[tokio::test]
@@ -78,6 +89,83 @@ async fn the_schema_and_the_types_know_the_same_states() {
         assert!(takes(&db, scope, known.as_str()).await, "{known:?}");
     }
     assert!(!takes(&db, scope, "planet").await);
+}
+
+/// The words that a CHECK of a table's column admits.
+async fn admitted(db: &TestDb, table: &str, column: &str) -> Vec<String> {
+    let query = "SELECT string_agg(pg_get_constraintdef(c.oid), ' ') FROM pg_constraint c
+        WHERE c.conrelid = to_regclass($1) AND c.contype = 'c'";
+    let text: String = sqlx::query_scalar(query).bind(table).fetch_one(&db.pool()).await.unwrap();
+    // `column = ANY (ARRAY['a'::text, 'b'::text])`, or the arms of a CASE over the column.
+    let marks = [
+        format!("({column} = ANY (ARRAY["),
+        format!("COALESCE({column}, "),
+        format!("CASE {column}\n"),
+    ];
+    let at = marks.iter().find_map(|mark| text.find(mark.as_str())).unwrap();
+    let rest = &text[at..];
+    let words: Vec<String> = if rest.starts_with("CASE") {
+        rest.split("WHEN '").skip(1).map(|arm| arm.split('\'').next().unwrap().to_owned()).collect()
+    } else {
+        let list = &rest[rest.find("ARRAY[").unwrap()..];
+        let list = &list[..list.find(']').unwrap()];
+        list.split('\'').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+    };
+    assert!(!words.is_empty(), "{text}");
+    words
+}
+
+#[tokio::test]
+async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
+    fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> Vec<String> {
+        all.iter().map(|one| name(*one).to_owned()).collect()
+    }
+    let db = TestDb::new().await;
+    let nodes = names(&Node::ALL, Node::as_str);
+    assert_eq!(admitted(&db, "workflow_checkpoints", "last_node").await, nodes);
+    assert_eq!(admitted(&db, "workflow_checkpoints", "next_node").await, nodes);
+    let verdicts = names(&Verdict::ALL, Verdict::as_str);
+    assert_eq!(admitted(&db, "workflow_transitions", "verdict").await, verdicts);
+    let units = names(UnitState::ALL, UnitState::as_str);
+    assert_eq!(admitted(&db, "work_units", "state").await, units);
+    let mut jobs = names(JobState::ALL, JobState::as_str);
+    let mut known = admitted(&db, "jobs", "state").await;
+    jobs.sort();
+    known.sort();
+    assert_eq!(known, jobs);
+    let reasons = names(&WaitReason::ALL, WaitReason::as_str);
+    assert_eq!(admitted(&db, "waits", "reason").await, reasons);
+    let kinds = names(&InstructionKind::ALL, InstructionKind::as_str);
+    assert_eq!(admitted(&db, "task_instructions", "kind").await, kinds);
+}
+
+/// The tables whose exact shape the page of the contract must say.
+const DOCUMENTED: [&str; 8] = [
+    "workflow_runs",
+    "task_workflow_lease",
+    "workflow_checkpoints",
+    "workflow_transitions",
+    "work_units",
+    "jobs",
+    "waits",
+    "task_instructions",
+];
+
+#[tokio::test]
+async fn the_page_of_the_contract_says_the_exact_shape_of_every_table() {
+    let db = TestDb::new().await;
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/workflow.md"));
+    let page = page.unwrap();
+    for table in DOCUMENTED {
+        let query = "SELECT a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+                || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+            FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 ORDER BY a.attnum";
+        let columns: Vec<String> =
+            sqlx::query_scalar(query).bind(table).fetch_all(&db.pool()).await.unwrap();
+        let shape = format!("```text\n{table}\n  {}\n```", columns.join("\n  "));
+        assert!(page.contains(&shape), "docs/workflow.md must hold:\n{shape}");
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,15 @@
 //! `cynode admin`: what only the person at the machine may do.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use clap::Subcommand;
-use cynode_app::bootstrap;
+use clap::{Subcommand, ValueEnum};
+use cynode_app::services::{self, ServiceKind};
+use cynode_core::names::Title;
 
 use super::{app, block_on, bootstrap_link};
 use crate::{
     config::Loaded,
-    output,
+    output, restate,
     telemetry::{self, Sink},
 };
 
@@ -17,15 +18,65 @@ use crate::{
 pub(crate) enum Command {
     /// Prints a link that makes the first admin. It works once, for 24 hours.
     Bootstrap,
+    /// Prints a new token for a program that works for the installation, and ends the ones it had.
+    Token {
+        /// What it does.
+        kind: Kind,
+        /// What it is called.
+        #[arg(long, default_value = "main")]
+        name: Title,
+    },
+    /// Makes the key with which an engine signs its calls: `key.pem` for the engine, `key.pub` for the runner.
+    EngineKey {
+        /// Where the two files are written.
+        directory: PathBuf,
+    },
+}
+
+/// What a program does.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Kind {
+    /// Drives tasks.
+    Runner,
+    /// Works on jobs.
+    Worker,
 }
 
 pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
-    let Command::Bootstrap = command;
+    match command {
+        Command::Bootstrap => bootstrap(loaded),
+        Command::Token { kind, name } => token(loaded, *kind, name),
+        Command::EngineKey { directory } => {
+            let (private, public) = (directory.join("key.pem"), directory.join("key.pub"));
+            anyhow::ensure!(!private.exists(), "{} is there already", private.display());
+            std::fs::create_dir_all(directory)?;
+            restate::make_key(&private, &public)?;
+            output::say(&format!("wrote {} and {}", private.display(), public.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn token(loaded: &Loaded, kind: Kind, name: &Title) -> anyhow::Result<ExitCode> {
+    let options = loaded.config.database.options()?;
+    let kind = match kind {
+        Kind::Runner => ServiceKind::Runner,
+        Kind::Worker => ServiceKind::Worker,
+    };
+    let token = block_on(async {
+        let app = app(&loaded.config, &options)?;
+        Ok(services::issue(&app, kind, name).await?)
+    })?;
+    output::say(&token.0);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bootstrap(loaded: &Loaded) -> anyhow::Result<ExitCode> {
     let options = loaded.config.database.options()?;
     let token = block_on(async {
         let app = app(&loaded.config, &options)?;
-        Ok(bootstrap::issue(&app).await?)
+        Ok(cynode_app::bootstrap::issue(&app).await?)
     })?;
     if let Some(token) = token {
         output::say(&bootstrap_link(&loaded.config, &token.0));

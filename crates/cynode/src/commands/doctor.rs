@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use cynode_wire::health::{Check, Readiness};
 
-use crate::{cluster, config::Config, output};
+use crate::{cluster, config::Config, output, restate};
 
 /// Looks at this machine.
 #[derive(Args)]
@@ -20,16 +20,21 @@ pub(crate) struct Doctor {
     json: bool,
 }
 
-/// The internal port, which later capabilities use.
-const INTERNAL_PORT: u16 = 12082;
-
 /// Space that a small installation needs.
 const DISK: u64 = 2 << 30;
 
 pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> {
     let mut checks = vec![postgresql(config), user_namespaces(), cgroups(), bubblewrap(), disk()];
-    checks.push(port("port", config.server.listen));
-    checks.push(port("internal port", SocketAddr::new(config.server.listen.ip(), INTERNAL_PORT)));
+    checks.insert(1, engine(config));
+    checks.push(port("port", config.server.listen, "server.listen"));
+    checks.push(port("internal port", config.server.internal_listen, "server.internal_listen"));
+    if config.engine.ingress_url.is_none() {
+        let own = config.engine.own;
+        checks.push(port("runner port", own.runner, "engine.runner_listen"));
+        checks.push(port("engine port", own.ingress, "engine.ingress_listen"));
+        checks.push(port("engine admin port", own.admin, "engine.admin_listen"));
+        checks.push(port("engine node port", own.node, "engine.node_listen"));
+    }
     let readiness = Readiness::from(checks);
     if doctor.json {
         output::json(&readiness)?;
@@ -63,6 +68,27 @@ fn postgresql(config: &Config) -> Check {
         Some(_) | None => {
             let detail = format!("{version} is older than {}", cluster::OLDEST);
             Check::failed(NAME, detail, INSTALL)
+        }
+    }
+}
+
+fn engine(config: &Config) -> Check {
+    const NAME: &str = "restate-server";
+    if config.engine.ingress_url.is_some() {
+        return Check::ok(NAME, "an engine elsewhere is configured");
+    }
+    let Some(program) = restate::find() else {
+        let detail = "the engine that drives tasks is not installed";
+        return Check::failed(NAME, detail, restate::INSTALL);
+    };
+    match Command::new(&program).arg("--version").output() {
+        Ok(output) if output.status.success() => {
+            let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            Check::ok(NAME, format!("{version} in {}", program.display()))
+        }
+        Ok(_) | Err(_) => {
+            let detail = format!("{} does not run", program.display());
+            Check::failed(NAME, detail, restate::INSTALL)
         }
     }
 }
@@ -137,14 +163,14 @@ fn disk() -> Check {
     }
 }
 
-fn port(name: &str, address: SocketAddr) -> Check {
+fn port(name: &str, address: SocketAddr, key: &str) -> Check {
     match TcpListener::bind(address) {
         Ok(_) => Check::ok(name, format!("{address} is free")),
         Err(error) => Check::failed(
             name,
             format!("{address}: {error}"),
             format!(
-                "see who has it with `ss -ltnp 'sport = :{}'`, or use --set server.listen=HOST:PORT",
+                "see who has it with `ss -ltnp 'sport = :{}'`, or use --set {key}=HOST:PORT",
                 address.port()
             ),
         ),

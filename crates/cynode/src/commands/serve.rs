@@ -1,11 +1,11 @@
 //! `cynode serve`: the HTTP interface over a database that exists.
 
-use std::{process::ExitCode, time::Duration};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::serve::ListenerExt;
 use cynode_api::AppState;
-use cynode_app::{App, maintenance};
+use cynode_app::{App, maintenance, sweep};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{app, block_on};
 use crate::{
     config::{Config, Loaded},
+    engine::{Places, Restate},
     telemetry::{self, Sink},
 };
 
@@ -24,8 +25,12 @@ pub(crate) fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     let app = || app(&config, &config.database.options()?);
     block_on(async {
         let stop = stop_signal()?;
-        let listener = listen(&config).await?;
-        serve(&config, app()?, listener, stop).await
+        let doors = Doors::open(&config).await?;
+        let engine = match Places::elsewhere(&config.engine) {
+            Some(places) => Some(Restate::new(places)?),
+            None => None,
+        };
+        serve(&config, app()?, doors, engine, stop).await
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -50,11 +55,25 @@ pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
-/// Takes the port, or says who else might have it.
-pub(crate) async fn listen(config: &Config) -> anyhow::Result<TcpListener> {
-    let address = config.server.listen;
+/// The two ports, taken.
+pub(crate) struct Doors {
+    user: TcpListener,
+    internal: TcpListener,
+}
+
+impl Doors {
+    /// Takes both ports, or says which is taken and how to choose another.
+    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            user: listen(config.server.listen, "server.listen").await?,
+            internal: listen(config.server.internal_listen, "server.internal_listen").await?,
+        })
+    }
+}
+
+async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}: another program may have it; choose another with --set server.listen=HOST:PORT")
+        format!("cannot listen on {address}: another program may have it; choose another with --set {key}=HOST:PORT")
     })
 }
 
@@ -62,42 +81,68 @@ pub(crate) async fn listen(config: &Config) -> anyhow::Result<TcpListener> {
 pub(crate) async fn serve(
     config: &Config,
     app: App,
-    listener: TcpListener,
+    doors: Doors,
+    engine: Option<Restate>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let tasks = TaskTracker::new();
     tasks.spawn(maintenance::run(app.clone(), stop.clone()));
     tasks.spawn(fold_numbers(metrics.clone(), stop.clone()));
+    let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn sweep::Engine>);
+    if engine.is_none() {
+        let fix = "set engine.ingress_url, or use `cynode up`";
+        tracing::warn!(
+            event = "engine.missing",
+            "no engine is configured: tasks wait for a runner that asks; {fix}"
+        );
+    }
+    tasks.spawn(sweep::run(app.clone(), engine, config.engine.pace, stop.clone()));
     let state = AppState { app, metrics, stop: stop.clone() };
+    let internal = cynode_api::internal_router(state.clone(), config.server.limits);
     let router = cynode_api::router(state, config.server.limits);
     tracing::info!(
         event = "server.started",
         listen = %config.server.listen,
+        internal = %config.server.internal_listen,
         planner.max_steps = config.planner.max_steps,
         planner.temperature = config.planner.temperature,
         "listening"
     );
 
-    let listener = listener.tap_io(|stream| {
-        // Answers are small; waiting for more bytes would only delay them.
-        let _ = stream.set_nodelay(true);
-    });
-    let server =
-        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let server = async { server.await };
+    let server = async {
+        tokio::try_join!(
+            answer(doors.user, router, stop.clone()),
+            answer(doors.internal, internal, stop.clone()),
+        )
+    };
     let late = async {
         stop.cancelled().await;
         let _ = tokio::time::timeout(config.server.grace, std::future::pending::<()>()).await;
     };
     tokio::select! {
-        result = server => result.context("the server failed")?,
+        result = server => {
+            result.context("the server failed")?;
+        }
         () = late => tracing::warn!(event = "server.cut", "requests were still running and were cut off"),
     }
     tasks.close();
     tasks.wait().await;
     tracing::info!(event = "server.stopped", "stopped");
     Ok(())
+}
+
+/// Answers on one port until `stop`, then lets running requests end.
+async fn answer(
+    listener: TcpListener,
+    router: axum::Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let listener = listener.tap_io(|stream| {
+        // Answers are small; waiting for more bytes would only delay them.
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// Without it every measured duration would be kept until somebody asks for the numbers.

@@ -1,6 +1,7 @@
 //! `cynode up`: everything on this machine, for the first minutes and for one person.
 
 use std::{
+    ffi::OsString,
     fs::{File, TryLockError},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -8,14 +9,20 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use cynode_app::bootstrap;
+use cynode_app::{
+    App, bootstrap,
+    services::{self, ServiceKind},
+};
 use secrecy::SecretString;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{app, block_on, bootstrap_link, migrate::migrate, serve};
 use crate::{
     cluster::Cluster,
     config::{Config, Loaded},
-    output,
+    engine::{Places, Restate},
+    output, restate,
+    supervise::{self, Program},
     telemetry::{self, Sink},
 };
 
@@ -47,8 +54,12 @@ pub(crate) fn run(up: Up, loaded: &Loaded) -> anyhow::Result<ExitCode> {
 
 async fn start(config: &Config, dir: &Path) -> anyhow::Result<()> {
     let stop = serve::stop_signal()?;
-    // First the port: it is the likeliest to be taken, and nothing has been started yet.
-    let listener = serve::listen(config).await?;
+    let engine = restate::find().with_context(|| {
+        format!("the engine that drives tasks is not installed: {}", restate::INSTALL)
+    })?;
+    let runner = supervise::beside_us("cynode-runner")?;
+    // First the ports: they are the likeliest to be taken, and nothing has been started yet.
+    let doors = serve::Doors::open(config).await?;
     let mut own = match &config.database.url {
         Some(_) => None,
         None => Some(Cluster::start(dir).await?),
@@ -59,7 +70,7 @@ async fn start(config: &Config, dir: &Path) -> anyhow::Result<()> {
         (None, None) => bail!("no database"),
     };
     let result = tokio::select! {
-        result = serve_over(config, &url, listener, dir, stop) => result,
+        result = serve_over(config, &url, doors, dir, (engine, runner), stop.clone()) => result,
         error = ended(&mut own) => Err(error),
     };
     if let Some(cluster) = own {
@@ -79,13 +90,19 @@ async fn ended(own: &mut Option<Cluster>) -> anyhow::Error {
 async fn serve_over(
     config: &Config,
     url: &SecretString,
-    listener: tokio::net::TcpListener,
+    doors: serve::Doors,
     dir: &Path,
-    stop: tokio_util::sync::CancellationToken,
+    (engine, runner): (PathBuf, PathBuf),
+    stop: CancellationToken,
 ) -> anyhow::Result<()> {
     migrate(config.database.options_for(url)).await?;
     let app = app(config, &config.database.options_for(url))?;
     let admin = bootstrap::issue(&app).await?;
+    let kept = engine_and_runner(config, &app, dir, engine, runner).await?;
+    let helpers = TaskTracker::new();
+    for program in kept {
+        helpers.spawn(program.keep(stop.clone()));
+    }
     output::say("CyNode is running");
     output::say(&format!("  open   http://{}", config.server.listen));
     if let Some(token) = admin {
@@ -95,7 +112,38 @@ async fn serve_over(
     output::say(&format!("  data   {}", dir.display()));
     output::say(&format!("  log    {}", dir.join("cynode.log").display()));
     output::say("  stop   Ctrl-C");
-    serve::serve(config, app, listener, stop).await
+    let engine = Restate::new(Places::own(config.engine.own))?;
+    let served = serve::serve(config, app, doors, Some(engine), stop.clone()).await;
+    // They end after the server, which lets running requests end, and before the database.
+    stop.cancel();
+    helpers.close();
+    helpers.wait().await;
+    served
+}
+
+/// The engine and the runner, to be kept running. The runner gets a new token at every start.
+async fn engine_and_runner(
+    config: &Config,
+    app: &App,
+    dir: &Path,
+    engine: PathBuf,
+    runner: PathBuf,
+) -> anyhow::Result<[Program; 2]> {
+    let ports = config.engine.own;
+    let prepared = restate::Engine::prepare(&dir.join("engine"), ports)?;
+    let name = "up".parse()?;
+    let token = services::issue(app, ServiceKind::Runner, &name).await?;
+    let token_file = dir.join("runner-token");
+    restate::write_secret(&token_file, &token.0)?;
+    let mut arguments: Vec<OsString> = Vec::new();
+    arguments.extend(["--listen".into(), ports.runner.to_string().into()]);
+    let orchestrator = format!("http://{}", config.server.internal_listen);
+    arguments.extend(["--orchestrator".into(), orchestrator.into()]);
+    arguments.extend(["--token-file".into(), token_file.into()]);
+    arguments.extend(["--engine-key-file".into(), prepared.public_key.clone().into()]);
+    let log = dir.join("runner.log");
+    let runner = Program { name: "cynode-runner", path: runner, arguments, log };
+    Ok([prepared.program(engine), runner])
 }
 
 /// Two instances over one directory would fight for the database; the lock ends with the process.

@@ -10,6 +10,8 @@ use super::reader::Reader;
 pub(crate) struct Server {
     /// Where the user-facing interface listens.
     pub(crate) listen: SocketAddr,
+    /// Where runners and workers are listened to.
+    pub(crate) internal_listen: SocketAddr,
     /// Bounds on one request.
     pub(crate) limits: Limits,
     /// How long running requests may take when the server is told to stop.
@@ -18,6 +20,9 @@ pub(crate) struct Server {
 
 const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 12080);
+
+const INTERNAL: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 12082);
 
 const BODY: Bounded<i64> =
     Bounded { name: "CYNODE_SERVER_BODY_LIMIT_BYTES", min: 1024, max: 64 << 20, default: 1 << 20 };
@@ -29,6 +34,7 @@ const GRACE: Bounded<i64> =
 impl Server {
     pub(super) fn read(reader: &mut Reader) -> Self {
         let listen = reader.value("server.listen", LISTEN);
+        let internal_listen = reader.value("server.internal_listen", INTERNAL);
         let body = reader.integer("server.body_limit_bytes", BODY);
         let time = reader.integer("server.request_timeout_seconds", TIMEOUT);
         let grace = reader.integer("server.shutdown_grace_seconds", GRACE);
@@ -36,6 +42,6 @@ impl Server {
             body: usize::try_from(body).unwrap_or(usize::MAX),
             time: Duration::from_secs(time.unsigned_abs()),
         };
-        Self { listen, limits, grace: Duration::from_secs(grace.unsigned_abs()) }
+        Self { listen, internal_listen, limits, grace: Duration::from_secs(grace.unsigned_abs()) }
     }
 }

@@ -58,6 +58,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "cynode-app",
             "cynode-gateway",
             "cynode-api",
+            "cynode-runner",
         ],
     ),
 ];

@@ -21,6 +21,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     assert_eq!(code, 0);
     insta::assert_snapshot!(stdout, @r"
     server.listen                       127.0.0.1:7777  (flag)
+    server.internal_listen              127.0.0.1:12082  (default)
     server.body_limit_bytes             1048576  (default)
     server.request_timeout_seconds      30  (default)
     server.shutdown_grace_seconds       10  (default)
@@ -28,6 +29,15 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     database.url                        [redacted]  (environment)
     database.max_connections            16  (default)
     database.statement_timeout_seconds  20  (default)
+    engine.ingress_url                  (not set)  (default)
+    engine.admin_url                    (not set)  (default)
+    engine.runner_url                   (not set)  (default)
+    engine.runner_listen                127.0.0.1:12084  (default)
+    engine.ingress_listen               127.0.0.1:12085  (default)
+    engine.admin_listen                 127.0.0.1:12086  (default)
+    engine.node_listen                  127.0.0.1:12087  (default)
+    engine.sweep_milliseconds           1000  (default)
+    engine.resend_milliseconds          5000  (default)
     telemetry.log                       info  (default)
     telemetry.otlp_endpoint             (not set)  (default)
     auth.session_hours                  12  (default)
@@ -74,6 +84,10 @@ fn the_committed_openapi_document_is_what_the_program_prints() {
     let (code, stdout, _) = run(cynode().arg("openapi"));
     assert_eq!(code, 0);
     assert!(stdout.trim() == crate::source::read("docs/openapi.json").trim(), "run `just gen`");
+    let (code, stdout, _) = run(cynode().args(["openapi", "--internal"]));
+    assert_eq!(code, 0);
+    let committed = crate::source::read("docs/openapi-internal.json");
+    assert!(stdout.trim() == committed.trim(), "run `just gen`");
 }
 
 #[test]
@@ -83,8 +97,20 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let names: Vec<_> =
         report["checks"].as_array().unwrap().iter().map(|check| check["name"].clone()).collect();
-    let expected =
-        ["postgresql", "user namespaces", "cgroups", "bubblewrap", "disk", "port", "internal port"];
+    let expected = [
+        "postgresql",
+        "restate-server",
+        "user namespaces",
+        "cgroups",
+        "bubblewrap",
+        "disk",
+        "port",
+        "internal port",
+        "runner port",
+        "engine port",
+        "engine admin port",
+        "engine node port",
+    ];
     assert_eq!(names, expected);
     for check in report["checks"].as_array().unwrap() {
         assert_eq!(check["status"] == "ok", check.get("fix").is_none(), "{check}");

@@ -30,6 +30,8 @@ impl Running {
             .args(["serve", "--set", "telemetry.log=trace"])
             .arg("--set")
             .arg(format!("server.listen={address}"))
+            .arg("--set")
+            .arg(format!("server.internal_listen={}", free_address()))
             .args(flags)
             .env("DATABASE_URL", db.url())
             .stderr(Stdio::piped())

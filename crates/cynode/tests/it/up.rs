@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
 
 /// The program, with an environment that holds none of our settings.
 pub(crate) fn cynode() -> Command {
@@ -34,7 +35,16 @@ fn data_dir() -> tempfile::TempDir {
 fn command(dir: &Path) -> Command {
     let mut command = cynode();
     command.args(["up", "--data-dir"]).arg(dir);
-    command.arg("--set").arg(format!("server.listen={}", free_address()));
+    for key in [
+        "server.listen",
+        "server.internal_listen",
+        "engine.runner_listen",
+        "engine.ingress_listen",
+        "engine.admin_listen",
+        "engine.node_listen",
+    ] {
+        command.arg("--set").arg(format!("{key}={}", free_address()));
+    }
     command
 }
 
@@ -61,6 +71,26 @@ fn postmaster(dir: &Path) -> Pid {
     Pid::from_raw(text.lines().next().unwrap().parse().unwrap()).unwrap()
 }
 
+/// The process of that program that `up` keeps running, waited for.
+fn helper(up: &Child, program: &str) -> Pid {
+    loop {
+        let found = std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?;
+            let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let name =
+                String::from_utf8_lossy(command.split(|byte| *byte == 0).next()?).into_owned();
+            let ours = parent == up.id().to_string() && name.ends_with(program);
+            ours.then(|| Pid::from_raw(pid)).flatten()
+        });
+        if let Some(pid) = found {
+            return pid;
+        }
+        std::thread::yield_now();
+    }
+}
+
 fn end(mut child: Child) {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(child.wait().unwrap().success());
@@ -74,8 +104,11 @@ fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
     let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
     assert!(!log.contains("cyn_boot_"), "the token is in the log");
     let database = postmaster(dir.path());
+    let helpers = [helper(&child, "restate-server"), helper(&child, "cynode-runner")];
     end(child);
-    assert!(test_kill_process(database).is_err(), "PostgreSQL outlived Ctrl-C");
+    for pid in helpers.into_iter().chain([database]) {
+        assert!(test_kill_process(pid).is_err(), "a helper outlived Ctrl-C");
+    }
 }
 
 #[test]
@@ -140,5 +173,69 @@ fn an_initialisation_that_was_cut_off_is_begun_anew() {
     std::fs::create_dir_all(dir.path().join("postgres/data.new/base")).unwrap();
     let (child, said) = up(dir.path());
     assert!(said.contains("CyNode is running"));
+    end(child);
+}
+
+/// An installation of `up`, with its first admin logged in.
+struct Installation {
+    base: String,
+    token: String,
+    project: String,
+}
+
+async fn post(url: &str, token: &str, body: serde_json::Value) -> serde_json::Value {
+    let request = reqwest::Client::new().post(url).bearer_auth(token).json(&body);
+    let answer = request.send().await.unwrap();
+    assert!(answer.status().is_success(), "{url}: {:?}", answer.text().await);
+    answer.json().await.unwrap()
+}
+
+impl Installation {
+    async fn set_up(said: &str) -> Self {
+        let word = |start: &str| {
+            let at = said.find(start).unwrap() + start.len();
+            said[at..].split_whitespace().next().unwrap().to_owned()
+        };
+        let base = format!("http://{}", word("http://"));
+        let base = base.trim_end_matches('/').to_owned();
+        let password = "correct horse battery";
+        let body = json!({ "token": word("#bootstrap="), "handle": "ada", "display_name": "Ada", "password": password });
+        post(&format!("{base}/v1/bootstrap"), "", body).await;
+        let login = json!({ "handle": "ada", "password": password });
+        let session = post(&format!("{base}/v1/sessions"), "", login).await;
+        let token = session["token"].as_str().unwrap().to_owned();
+        let body = json!({ "slug": "web", "title": "Web" });
+        let project = post(&format!("{base}/v1/projects"), &token, body).await;
+        Self { base, token, project: project["id"].as_str().unwrap().to_owned() }
+    }
+
+    /// Asks for a task, and waits until the runner has driven it as far as it goes without a project manager.
+    async fn task_is_driven(&self) {
+        let body = json!({ "project_id": self.project, "description": "Mend it" });
+        let task = post(&format!("{}/v1/tasks", self.base), &self.token, body).await;
+        let url = format!("{}/v1/tasks/{}/timeline", self.base, task["id"].as_str().unwrap());
+        loop {
+            let request = reqwest::Client::new().get(&url).bearer_auth(&self.token);
+            let timeline: serde_json::Value = request.send().await.unwrap().json().await.unwrap();
+            if timeline["standing"] == "waits at Plan Steps for agent (owner: operator)" {
+                return;
+            }
+            cynode_testkit::pause(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn up_drives_a_task_and_starts_again_whatever_is_killed() {
+    let dir = data_dir();
+    let (child, said) = up(dir.path());
+    let installation = Installation::set_up(&said).await;
+    installation.task_is_driven().await;
+    for program in ["cynode-runner", "restate-server"] {
+        let old = helper(&child, program);
+        kill_process(old, Signal::KILL).unwrap();
+        installation.task_is_driven().await;
+        assert_ne!(helper(&child, program), old, "{program}");
+    }
     end(child);
 }

@@ -1,9 +1,5 @@
 //! Bounded load on a server of our own, for the proofs in `prove/`. Loopback only.
 
-#![expect(clippy::print_stdout, reason = "its output is its purpose")]
-#![expect(clippy::expect_used, reason = "a proof that cannot be set up has failed")]
-#![expect(clippy::disallowed_methods, reason = "workers end with the process")]
-
 use std::{
     collections::HashMap,
     net::SocketAddr,
@@ -16,7 +12,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use axum::body::Bytes;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, client::conn::http1::SendRequest};
 use hyper_util::rt::TokioIo;
@@ -25,14 +21,9 @@ use sqlx::{Connection, PgConnection};
 use tokio::{net::TcpStream, sync::Mutex, task::JoinSet};
 use uuid::Uuid;
 
-#[derive(Parser)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// Bounded load on a server of our own.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Creates and reads tasks, beside a bare INSERT of the same row.
     Api(Api),
     /// Creates tasks, each sent three times at once with the same key.
@@ -50,7 +41,7 @@ struct Server {
 }
 
 #[derive(Args)]
-struct Api {
+pub(crate) struct Api {
     #[command(flatten)]
     server: Server,
     /// The server's database.
@@ -80,7 +71,7 @@ struct Api {
 }
 
 #[derive(Args)]
-struct Idempotency {
+pub(crate) struct Idempotency {
     #[command(flatten)]
     server: Server,
     #[arg(long, default_value_t = 500)]
@@ -90,9 +81,8 @@ struct Idempotency {
 const DESCRIPTION: &str = "Mend the login form: a wrong password must not clear the user's name, and the \
     message must say what to do next. Keep the page usable without JavaScript.";
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Api(api) => load(api).await,
         Command::Idempotency(idempotency) => repeats(idempotency).await,
     }
@@ -111,6 +101,7 @@ impl Connected {
         stream.set_nodelay(true)?;
         let (sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        #[expect(clippy::disallowed_methods, reason = "it ends with the process")]
         tokio::spawn(connection);
         Ok(Self { sender, token: token.to_owned() })
     }

@@ -1,0 +1,297 @@
+//! What people tell running tasks.
+
+use insta::assert_json_snapshot;
+use serde_json::{Value, json};
+
+use crate::workflow::{Drive, Held};
+
+impl Drive {
+    async fn tell(&self, body: Value) -> Value {
+        let path = format!("/v1/tasks/{}/instructions", self.task);
+        self.admin.post(&path, body).await.expect(202).json()
+    }
+
+    async fn refusal(&self) -> String {
+        self.start_as(&self.task, "runner", "asks").await.expect(409).text("detail")
+    }
+}
+
+fn next(held: &Held) -> Value {
+    held.position["next"].clone()
+}
+
+const RUN_PLAN: &str = "plan_steps";
+
+#[tokio::test]
+async fn a_paused_task_stops_at_the_next_step_and_goes_on_when_it_is_told() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    drive.tell(json!({ "kind": "pause" })).await;
+    // The node that runs may end.
+    drive.go(&mut held, "pass", json!({})).await;
+    let paused = json!({ "do": "wait", "node": RUN_PLAN, "reason": "paused", "owner": "person" });
+    assert_eq!(next(&held), paused);
+    assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
+    drive.tell(json!({ "kind": "continue" })).await;
+    let held = drive.start().await;
+    assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
+    assert_eq!(
+        held.position["ended_wait"],
+        json!({ "reason": "paused", "resolution": "continued" })
+    );
+}
+
+#[tokio::test]
+async fn a_result_that_comes_during_a_pause_waits_and_does_not_wake() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    drive.tell(json!({ "kind": "pause" })).await;
+    assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
+    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f708", "most": 1 });
+    let job = worker.post("/v1/jobs/claim", claim).await.expect(200).json()["jobs"][0].clone();
+    let path = format!("/v1/jobs/{}/result", job["job_id"].as_str().unwrap());
+    let report = json!({ "fencing_token": 1, "outcome": "succeeded", "result": {} });
+    worker.post(&path, report).await.expect(200);
+    assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
+    let due = "SELECT count(*) FROM workflow_runs WHERE due_at IS NOT NULL";
+    assert_eq!(drive.app.db.number(due).await, 0, "nobody is called for a task that is paused");
+    drive.tell(json!({ "kind": "continue" })).await;
+    let held = drive.start().await;
+    assert_eq!(next(&held), json!({ "do": "run", "node": "collect_result" }));
+    assert_eq!(held.position["units"][0]["job"]["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn feedback_sends_a_running_task_back_to_planning_and_stops_what_is_not_wanted() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a", "b"]).await;
+    drive.tell(json!({ "kind": "revise", "text": "Use the other library" })).await;
+    drive.tell(json!({ "kind": "expand_scope", "text": "And the docs" })).await;
+    drive.go(&mut held, "done", json!({})).await;
+    assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
+    let said = json!([
+        { "kind": "revise", "text": "Use the other library" },
+        { "kind": "expand_scope", "text": "And the docs" },
+    ]);
+    assert_eq!(held.position["state"]["feedback"], said);
+    let plan = json!([{ "effect": "plan_units", "units": [{ "key": "b", "title": "b" }, { "key": "c", "title": "c" }] }]);
+    drive.go(&mut held, "pass", json!({ "effects": plan })).await;
+    let states: Vec<_> = held.position["units"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|unit| (unit["key"].as_str().unwrap(), unit["state"].as_str().unwrap()))
+        .collect();
+    assert_eq!(states, [("a", "cancelled"), ("b", "dispatched"), ("c", "pending")]);
+    let jobs =
+        "SELECT u.key || ' ' || j.state FROM jobs j JOIN work_units u USING (unit_id) ORDER BY 1";
+    assert_eq!(drive.app.db.texts(jobs).await, ["a cancelled", "b queued"]);
+}
+
+#[tokio::test]
+async fn feedback_before_the_first_node_skips_nothing() {
+    let drive = Drive::new().await;
+    let path =
+        format!("/v1/preferences/workflow.approve_plan?scope_type=task&scope_id={}", drive.task);
+    drive.admin.put(&path, json!({ "value": true, "expected_version": 0 })).await.expect(200);
+    drive.tell(json!({ "kind": "revise", "text": "Mind the docs" })).await;
+    let started = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
+    assert_eq!(started["position"]["next"], json!({ "do": "run", "node": "load_task_context" }));
+    assert_eq!(started["task"]["preferences"], json!({ "workflow.approve_plan": true }));
+    let said = json!([{ "kind": "revise", "text": "Mind the docs" }]);
+    assert_eq!(started["position"]["state"]["feedback"], said);
+}
+
+#[tokio::test]
+async fn a_waiting_task_is_woken_by_an_instruction() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    drive.tell(json!({ "kind": "reduce_scope", "text": "Leave the docs" })).await;
+    let held = drive.start().await;
+    assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
+    assert_eq!(
+        drive.app.db.number("SELECT count(*) FROM waits WHERE resolved_at IS NULL").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn an_instruction_without_its_text_or_of_no_known_kind_is_refused() {
+    let drive = Drive::new().await;
+    let path = format!("/v1/tasks/{}/instructions", drive.task);
+    drive.admin.post(&path, json!({ "kind": "revise" })).await.expect(422);
+    drive.admin.post(&path, json!({ "kind": "explode" })).await.expect(400);
+}
+
+#[tokio::test]
+async fn a_plan_is_carried_out_only_after_a_yes_and_made_anew_after_a_no() {
+    let drive = Drive::new().await;
+    let approve = format!("/v1/tasks/{}/approve", drive.task);
+    drive.admin.post(&approve, json!({ "approved": true })).await.expect(409);
+    for (approved, resolution) in [(false, "rejected"), (true, "approved")] {
+        let mut held = drive.start().await;
+        if held.position["sequence"] == 0 {
+            drive.go(&mut held, "pass", json!({})).await;
+        }
+        let ask = json!({ "wait": { "reason": "approval", "question": "May it?" } });
+        drive.step(&held, "wait", ask).await.expect(200);
+        assert_eq!(
+            drive.refusal().await,
+            "the task cannot be driven now: its plan waits for a person's yes"
+        );
+        let body = json!({ "approved": approved, "note": "because" });
+        drive.admin.post(&approve, body).await.expect(200);
+        let held = drive.start().await;
+        assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
+        let ended = json!({ "reason": "approval", "resolution": resolution, "answer": "because" });
+        assert_eq!(held.position["ended_wait"], ended);
+        drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_reaches_the_node_that_asked_and_is_given_once() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    let ask = json!({ "wait": { "reason": "human_input", "question": "Which colour?" } });
+    drive.step(&held, "wait", ask).await.expect(200);
+    let events = "SELECT data ->> 'question' FROM events WHERE kind = 'task.waiting'";
+    assert_eq!(drive.app.db.texts(events).await, ["Which colour?"]);
+    let answer = format!("/v1/tasks/{}/answer", drive.task);
+    drive.admin.post(&answer, json!({ "text": "Blue" })).await.expect(200);
+    drive.admin.post(&answer, json!({ "text": "Red" })).await.expect(409);
+    let held = drive.start().await;
+    let ended = json!({ "reason": "human_input", "resolution": "answered", "answer": "Blue" });
+    assert_eq!(held.position["ended_wait"], ended);
+}
+
+#[tokio::test]
+async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
+    let drive = Drive::new().await;
+    let child = drive.another(json!([drive.task])).await;
+    let grandchild = drive.another(json!([child])).await;
+    let apart = drive.another(json!([])).await;
+    let held = drive.dispatched(&["a"]).await;
+    let told = drive.tell(json!({ "kind": "abort" })).await;
+    assert_eq!(told, json!({ "kind": "abort", "state": "cancelled" }));
+    for (task, state) in [
+        (&drive.task, "cancelled"),
+        (&child, "cancelled"),
+        (&grandchild, "cancelled"),
+        (&apart, "queued"),
+    ] {
+        let found = drive.admin.get(&format!("/v1/tasks/{task}")).await.expect(200).json();
+        assert_eq!(found["state"], state);
+    }
+    let late = drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(409);
+    assert_eq!(late.text("code"), "fenced");
+    assert_eq!(drive.refusal().await, "the task has ended");
+    assert_eq!(drive.app.db.texts("SELECT state FROM jobs").await, ["cancelled"]);
+    let reasons = "SELECT coalesce(data ->> 'because_of', 'a person') FROM events WHERE kind = 'task.cancelled' ORDER BY 1";
+    assert_eq!(
+        drive.app.db.texts(reasons).await,
+        ["a person".to_owned(), drive.task.clone(), drive.task.clone()]
+    );
+}
+
+#[tokio::test]
+async fn the_timeline_tells_the_whole_story() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a"]).await;
+    drive.go(&mut held, "wait", json!({ "wait": { "reason": "job" }, "cost_micros": 7 })).await;
+    let path = format!("/v1/tasks/{}/timeline", drive.task);
+    let timeline = drive.admin.get(&path).await.expect(200).json();
+    assert!(timeline["mermaid"].as_str().unwrap().ends_with("class collect_result here\n"));
+    assert_json_snapshot!(timeline, {
+        ".task_id" => "[id]", ".run_id" => "[id]", ".trace_id" => "[trace]", ".mermaid" => "[drawing]",
+        ".steps[].at" => "[time]", ".waits[].opened_at" => "[time]", ".jobs[].queued_at" => "[time]",
+    }, @r##"
+    {
+      "cost_micros": 7,
+      "jobs": [
+        {
+          "attempt": 1,
+          "queued_at": "[time]",
+          "state": "queued",
+          "unit": "a"
+        }
+      ],
+      "mermaid": "[drawing]",
+      "node": "collect_result",
+      "plan_mermaid": "flowchart LR\n    a[\"a<br/>dispatched, attempt 1\"]:::dispatched\n    classDef pending fill:#eceff1\n    classDef dispatched fill:#ffd54f\n    classDef collected fill:#81d4fa\n    classDef done fill:#a5d6a7\n    classDef failed fill:#ef9a9a\n    classDef cancelled fill:#bdbdbd\n",
+      "retries_used": 0,
+      "run_id": "[id]",
+      "standing": "waits at Collect Result for job (owner: worker)",
+      "state": "running",
+      "steps": [
+        {
+          "actor": "runner",
+          "at": "[time]",
+          "attempt": 1,
+          "cost_micros": 0,
+          "duration_ms": 5,
+          "node": "load_task_context",
+          "sequence": 1,
+          "verdict": "pass"
+        },
+        {
+          "actor": "runner",
+          "at": "[time]",
+          "attempt": 1,
+          "cost_micros": 0,
+          "duration_ms": 5,
+          "node": "plan_steps",
+          "sequence": 2,
+          "verdict": "pass"
+        },
+        {
+          "actor": "runner",
+          "at": "[time]",
+          "attempt": 1,
+          "cost_micros": 0,
+          "duration_ms": 5,
+          "node": "dispatch_step",
+          "sequence": 3,
+          "verdict": "pass"
+        },
+        {
+          "actor": "runner",
+          "at": "[time]",
+          "attempt": 1,
+          "cost_micros": 7,
+          "duration_ms": 5,
+          "node": "collect_result",
+          "sequence": 4,
+          "verdict": "wait"
+        }
+      ],
+      "task_id": "[id]",
+      "trace_id": "[trace]",
+      "units": [
+        {
+          "attempts": 1,
+          "depends_on": [],
+          "findings": [],
+          "job": {
+            "attempt": 1,
+            "collected": false,
+            "state": "queued"
+          },
+          "key": "a",
+          "state": "dispatched",
+          "title": "a"
+        }
+      ],
+      "waits": [
+        {
+          "opened_at": "[time]",
+          "owner": "worker",
+          "reason": "job"
+        }
+      ]
+    }
+    "##);
+}

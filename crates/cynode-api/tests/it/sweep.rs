@@ -1,0 +1,211 @@
+//! The continuous sweep.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use cynode_app::{
+    services::ServiceKind,
+    sweep::{self, Due, Engine, EngineError},
+};
+use serde_json::{Value, json};
+
+use crate::workflow::{Drive, create_job};
+
+/// Writes down what it is told.
+#[derive(Default)]
+struct Listener {
+    told: Mutex<Vec<Due>>,
+    deaf: AtomicBool,
+}
+
+impl Engine for Listener {
+    fn tell<'a>(
+        &'a self,
+        due: &'a Due,
+    ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>> {
+        Box::pin(async move {
+            if self.deaf.load(Ordering::Relaxed) {
+                return Err(EngineError("away".into()));
+            }
+            self.told.lock().unwrap().push(due.clone());
+            Ok(())
+        })
+    }
+}
+
+const LATER: Duration = Duration::from_mins(1);
+
+impl Listener {
+    async fn hears(&self, drive: &Drive, resend: Duration) -> Vec<String> {
+        sweep::tell(&drive.app.app, self, resend).await.unwrap();
+        let told = std::mem::take(&mut *self.told.lock().unwrap());
+        told.into_iter().map(|due| due.task.to_string()).collect()
+    }
+}
+
+#[tokio::test]
+async fn the_engine_is_told_of_a_task_as_soon_as_it_is_asked_for() {
+    let (drive, engine) = (Drive::new().await, Listener::default());
+    let blocked = drive.another(json!([drive.task])).await;
+    assert_eq!(engine.hears(&drive, LATER).await, vec![drive.task.clone()]);
+    assert_eq!(engine.hears(&drive, LATER).await, Vec::<String>::new());
+    // It was told, and nothing came of it.
+    assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
+    crate::workflow::complete(&drive, &drive.task).await;
+    assert_eq!(engine.hears(&drive, LATER).await, [blocked]);
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_drives_is_left_alone_until_the_lease_ends() {
+    let (drive, engine) = (Drive::new().await, Listener::default());
+    drive.start().await;
+    assert_eq!(engine.hears(&drive, Duration::ZERO).await, Vec::<String>::new());
+    drive.expire().await;
+    assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_a_person_is_left_alone_and_one_that_waits_for_a_time_is_not() {
+    let (drive, engine) = (Drive::new().await, Listener::default());
+    let held = drive.start().await;
+    let soon = json!({ "wait": { "reason": "retry", "wake_in_ms": 0 } });
+    drive.step(&held, "wait", soon).await.expect(200);
+    assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
+    let held = drive.start().await;
+    let ask = json!({ "wait": { "reason": "human_input", "question": "Which colour?" } });
+    drive.step(&held, "wait", ask).await.expect(200);
+    assert_eq!(engine.hears(&drive, Duration::ZERO).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_engine_that_was_away_is_told_later_and_nothing_is_lost() {
+    let (drive, engine) = (Drive::new().await, Listener::default());
+    engine.deaf.store(true, Ordering::Relaxed);
+    assert_eq!(engine.hears(&drive, LATER).await, Vec::<String>::new());
+    engine.deaf.store(false, Ordering::Relaxed);
+    assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
+}
+
+/// Claims one job as each of `count` workers.
+async fn workers(drive: &Drive, count: usize) -> Vec<Value> {
+    let mut jobs = Vec::new();
+    for number in 0..count {
+        let worker = drive.app.service(ServiceKind::Worker, &format!("w{number}")).await;
+        let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
+        let body = json!({ "claim_id": claim_id, "most": 1 });
+        let claimed = worker.post("/v1/jobs/claim", body).await.expect(200).json();
+        jobs.push(claimed["jobs"][0].clone());
+    }
+    jobs
+}
+
+async fn states(drive: &Drive) -> Vec<String> {
+    let query = "SELECT j.state FROM jobs j JOIN work_units u USING (unit_id) ORDER BY u.key";
+    drive.app.db.texts(query).await
+}
+
+#[tokio::test]
+async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    let job = workers(&drive, 1).await.remove(0);
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    // A job that was just claimed has its time.
+    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert_eq!(states(&drive).await, ["running"]);
+    let silent = "UPDATE jobs SET lease_expires_at = now() - interval '1 second'";
+    drive.app.db.execute(silent).await;
+    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert_eq!(states(&drive).await, ["lost"]);
+    let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
+    assert_eq!(drive.app.db.number(due).await, 1);
+    let worker = drive.app.service(ServiceKind::Worker, "w0").await;
+    let report = json!({ "fencing_token": 1, "outcome": "succeeded", "result": {} });
+    let path = format!("/v1/jobs/{}/result", job["job_id"].as_str().unwrap());
+    worker.post(&path, report).await.expect(409);
+    // The next attempt is a job of its own, with a life of its own.
+    let mut held = drive.start().await;
+    let retry = json!({ "effects": [{ "effect": "retry_unit", "unit": "a", "attempt": 1 }] });
+    drive.go(&mut held, "redo", retry).await;
+    drive.go(&mut held, "pass", json!({ "effects": [create_job("a", 2)] })).await;
+    assert_eq!(held.position["retries_used"], 1);
+    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "most": 1 });
+    let again = worker.post("/v1/jobs/claim", body).await.expect(200).json();
+    assert_eq!(again["jobs"][0]["attempt"], 2);
+    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    let running = "SELECT count(*) FROM jobs WHERE state = 'running'";
+    assert_eq!(drive.app.db.number(running).await, 1);
+}
+
+#[tokio::test]
+async fn a_job_past_its_deadline_is_given_up_however_alive_it_is() {
+    let drive = Drive::new().await;
+    drive.dispatched(&["a"]).await;
+    let job = workers(&drive, 1).await.remove(0);
+    drive.app.db.execute("UPDATE jobs SET deadline_at = now() - interval '1 second'").await;
+    let worker = drive.app.service(ServiceKind::Worker, "w0").await;
+    let alive = format!("/v1/jobs/{}/alive", job["job_id"].as_str().unwrap());
+    worker.post(&alive, json!({ "fencing_token": 1 })).await.expect(200);
+    sweep::tidy(&drive.app.app, false).await.unwrap();
+    assert_eq!(states(&drive).await, ["lost"]);
+}
+
+#[tokio::test]
+async fn when_most_of_the_fleet_looks_dead_nothing_is_done_before_somebody_looks() {
+    let drive = Drive::new().await;
+    drive.dispatched(&["a", "b", "c"]).await;
+    workers(&drive, 3).await;
+    let silent =
+        "UPDATE jobs SET lease_expires_at = now() - interval '1 second' WHERE worker <> 'w2'";
+    assert_eq!(drive.app.db.execute(silent).await, 2);
+    assert!(sweep::tidy(&drive.app.app, false).await.unwrap());
+    // Said once, not at every turn.
+    assert!(sweep::tidy(&drive.app.app, true).await.unwrap());
+    assert_eq!(states(&drive).await, ["running", "running", "running"]);
+    let alerts = "SELECT kind FROM events WHERE kind LIKE 'sweep.%' ORDER BY xact, seq";
+    assert_eq!(drive.app.db.texts(alerts).await, ["sweep.halted"]);
+    // One of three may well be dead.
+    drive
+        .app
+        .db
+        .execute("UPDATE jobs SET lease_expires_at = now() + interval '1 hour' WHERE worker = 'w1'")
+        .await;
+    assert!(!sweep::tidy(&drive.app.app, true).await.unwrap());
+    assert_eq!(states(&drive).await, ["lost", "running", "running"]);
+    assert_eq!(drive.app.db.texts(alerts).await, ["sweep.halted", "sweep.resumed"]);
+}
+
+#[tokio::test]
+async fn an_admin_who_looked_can_let_the_sweep_act() {
+    let drive = Drive::new().await;
+    drive.dispatched(&["a", "b", "c"]).await;
+    workers(&drive, 3).await;
+    drive.app.db.execute("UPDATE jobs SET lease_expires_at = now() - interval '1 second'").await;
+    assert!(sweep::tidy(&drive.app.app, false).await.unwrap());
+    let path = format!("/v1/settings/{}", sweep::ANYWAY);
+    drive.admin.put(&path, json!({ "value": true, "expected_version": 0 })).await.expect(200);
+    assert!(!sweep::tidy(&drive.app.app, true).await.unwrap());
+    assert_eq!(states(&drive).await, ["lost", "lost", "lost"]);
+}
+
+#[tokio::test]
+async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    let ask = json!({ "wait": { "reason": "human_input", "question": "Which?", "expires_in_seconds": 60 } });
+    drive.step(&held, "wait", ask).await.expect(200);
+    sweep::tidy(&drive.app.app, false).await.unwrap();
+    drive.start_as(&drive.task, "runner", "early").await.expect(409);
+    drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
+    sweep::tidy(&drive.app.app, false).await.unwrap();
+    let held = drive.start().await;
+    let ended = json!({ "reason": "human_input", "resolution": "expired" });
+    assert_eq!(held.position["ended_wait"], ended);
+}

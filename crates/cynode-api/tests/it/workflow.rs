@@ -1,0 +1,518 @@
+//! The contract with whoever drives tasks. (REQ-AGENTS-0004, 0116, 0117, 0118)
+
+use cynode_testkit::{Client, Reply, TestApp};
+use insta::assert_json_snapshot;
+use serde_json::{Value, json};
+
+/// A task, and somebody who drives it by hand.
+pub(crate) struct Drive {
+    pub(crate) app: TestApp,
+    pub(crate) admin: Client,
+    pub(crate) runner: Client,
+    pub(crate) project: String,
+    pub(crate) task: String,
+}
+
+/// A lease that was granted, and where the run stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) lease: Value,
+    pub(crate) position: Value,
+}
+
+impl Drive {
+    pub(crate) async fn new() -> Self {
+        let app = TestApp::new().await;
+        let admin = app.admin().await;
+        let project = app.project(&admin, "web").await.to_string();
+        let runner = app.runner().await;
+        let mut drive = Self { app, admin, runner, project, task: String::new() };
+        drive.task = drive.another(json!([])).await;
+        drive
+    }
+
+    /// Another task of the project.
+    pub(crate) async fn another(&self, depends_on: Value) -> String {
+        let body = json!({ "project_id": self.project, "description": "Mend it",
+            "acceptance_criteria": [{ "text": "the tests pass" }], "depends_on": depends_on });
+        self.admin.post("/v1/tasks", body).await.expect(201).text("id")
+    }
+
+    pub(crate) async fn start_as(&self, task: &str, holder: &str, key: &str) -> Reply {
+        let body = json!({ "task_id": task, "holder": holder, "idempotency_key": key });
+        self.runner.post("/v1/workflow/start", body).await
+    }
+
+    /// Starts the task as the runner, under a key of its own.
+    pub(crate) async fn start(&self) -> Held {
+        self.start_task(&self.task.clone()).await
+    }
+
+    pub(crate) async fn start_task(&self, task: &str) -> Held {
+        let key = format!("key-{}", self.app.db.number("SELECT nextval('events_seq')").await);
+        let started = self.start_as(task, "runner", &key).await.expect(200).json();
+        let mut lease = started["lease"].clone();
+        lease["task_id"] = json!(task);
+        for field in ["holder", "expires_at"] {
+            lease.as_object_mut().unwrap().remove(field);
+        }
+        Held { lease, position: started["position"].clone() }
+    }
+
+    pub(crate) async fn resume(&self) -> Value {
+        let body = json!({ "task_id": self.task });
+        self.runner.post("/v1/workflow/resume", body).await.expect(200).json()
+    }
+
+    /// Sends a checkpoint for the node that is next.
+    pub(crate) async fn step(&self, held: &Held, verdict: &str, more: Value) -> Reply {
+        let mut body = json!({
+            "lease": held.lease,
+            "sequence": held.position["sequence"].as_i64().unwrap() + 1,
+            "node": held.position["next"]["node"],
+            "verdict": verdict,
+            "state": held.position["state"].as_object().map_or(json!({}), |state| json!(state)),
+            "seen_wakes": held.position["wakes"],
+            "attempt": 1,
+            "duration_ms": 5,
+        });
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        self.runner.post("/v1/workflow/checkpoint", body).await
+    }
+
+    /// A checkpoint that must be accepted; the lease then stands where it led.
+    pub(crate) async fn go(&self, held: &mut Held, verdict: &str, more: Value) {
+        let answer = self.step(held, verdict, more).await.expect(200).json();
+        let state = held.position["state"].clone();
+        held.position = answer;
+        if held.position.get("state").is_none() {
+            held.position["state"] = state;
+        }
+    }
+
+    /// Drives a task with these units to the place where all of them are out.
+    pub(crate) async fn dispatched(&self, units: &[&str]) -> Held {
+        let mut held = self.start().await;
+        self.go(&mut held, "pass", json!({})).await;
+        let planned: Vec<_> = units.iter().map(|key| json!({ "key": key, "title": key })).collect();
+        let plan = json!([{ "effect": "plan_units", "units": planned }]);
+        self.go(&mut held, "pass", json!({ "effects": plan })).await;
+        let jobs: Vec<_> = units.iter().map(|key| create_job(key, 1)).collect();
+        self.go(&mut held, "pass", json!({ "effects": jobs })).await;
+        held
+    }
+
+    /// The lease of the task has ended by the database's clock.
+    pub(crate) async fn expire(&self) {
+        let past = "UPDATE task_workflow_lease SET expires_at = now() - interval '1 second'";
+        assert_eq!(self.app.db.execute(past).await, 1);
+    }
+}
+
+pub(crate) fn create_job(unit: &str, attempt: u32) -> Value {
+    json!({ "effect": "create_job", "unit": unit, "attempt": attempt, "timeout_seconds": 600 })
+}
+
+#[tokio::test]
+async fn a_start_gives_the_lease_the_task_and_the_first_node() {
+    let drive = Drive::new().await;
+    let started = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
+    assert_json_snapshot!(started, {
+        ".lease.expires_at" => "[time]", ".position.run_id" => "[id]", ".position.task_id" => "[id]",
+        ".task.project_id" => "[id]", ".task.trace_id" => "[trace]",
+    }, @r#"
+    {
+      "lease": {
+        "expires_at": "[time]",
+        "fencing_token": 1,
+        "holder": "runner",
+        "lease_id": "key"
+      },
+      "position": {
+        "next": {
+          "do": "run",
+          "node": "load_task_context"
+        },
+        "retries_used": 0,
+        "run_id": "[id]",
+        "sequence": 0,
+        "state": {
+          "acceptance_criteria": [],
+          "attempts_by_step": {},
+          "current_step_index": 0,
+          "failure": null,
+          "feedback": [],
+          "last_result": null,
+          "node_failures": 0,
+          "plan": null,
+          "preferences_effective": {},
+          "runner": null,
+          "summary": null,
+          "verification": null
+        },
+        "task_id": "[id]",
+        "units": [],
+        "wakes": 0
+      },
+      "status": "started",
+      "task": {
+        "acceptance_criteria": [
+          {
+            "text": "the tests pass"
+          }
+        ],
+        "description": "Mend it",
+        "name": "mend-it",
+        "preferences": {},
+        "project_id": "[id]",
+        "trace_id": "[trace]"
+      }
+    }
+    "#);
+    let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
+    assert_eq!(task["state"], "running");
+}
+
+#[tokio::test]
+async fn the_same_holder_and_key_get_the_same_lease_and_another_holder_is_refused() {
+    let drive = Drive::new().await;
+    let first = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
+    let again = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
+    assert_eq!(again["status"], "already_running");
+    for field in ["lease_id", "holder", "fencing_token"] {
+        assert_eq!(again["lease"][field], first["lease"][field], "{field}");
+    }
+    for (holder, key) in [("other", "key"), ("other", "other"), ("runner", "other")] {
+        let refused = drive.start_as(&drive.task, holder, key).await.expect(409);
+        assert_eq!(refused.text("code"), "lease_held", "{holder} {key}");
+    }
+    drive.start_as("tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "runner", "key").await.expect(404);
+}
+
+#[tokio::test]
+async fn of_many_starts_at_once_one_gets_the_lease() {
+    let drive = Drive::new().await;
+    let starts = (0..16).map(|number| {
+        let (holder, key) = (format!("runner-{number}"), format!("key-{number}"));
+        let drive = &drive;
+        async move { drive.start_as(&drive.task, &holder, &key).await.status }
+    });
+    let mut statuses = futures::future::join_all(starts).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses[0], 200);
+    assert!(statuses[1..].iter().all(|status| *status == 409), "{statuses:?}");
+    let runs = "SELECT count(*) FROM workflow_runs";
+    assert_eq!(drive.app.db.number(runs).await, 1);
+    assert_eq!(drive.app.db.number("SELECT fencing_token FROM task_workflow_lease").await, 1);
+}
+
+#[tokio::test]
+async fn a_lease_that_has_ended_is_free_and_its_holder_is_shut_out() {
+    let drive = Drive::new().await;
+    let mut late = drive.start().await;
+    drive.go(&mut late, "pass", json!({})).await;
+    drive.expire().await;
+    // Without anybody in its place: ended is ended.
+    assert_eq!(drive.step(&late, "pass", json!({})).await.expect(409).text("code"), "fenced");
+    let taken = drive.start_as(&drive.task, "other", "other").await.expect(200).json();
+    assert_eq!(taken["lease"]["fencing_token"], 2);
+    assert_eq!(taken["position"]["sequence"], 1);
+    assert_eq!(taken["position"]["next"], json!({ "do": "run", "node": "plan_steps" }));
+    let refused = drive.step(&late, "pass", json!({})).await.expect(409);
+    assert_eq!(refused.text("code"), "fenced");
+    let renew = drive.runner.post("/v1/workflow/renew", late.lease.clone()).await.expect(409);
+    assert_eq!(renew.text("code"), "fenced");
+    // Giving back what is not one's own changes nothing.
+    drive.runner.post("/v1/workflow/release", late.lease.clone()).await.expect(204);
+    drive.start_as(&drive.task, "runner", "key").await.expect(409);
+}
+
+#[tokio::test]
+async fn the_same_attempt_in_another_process_shuts_the_first_process_out_at_once() {
+    let drive = Drive::new().await;
+    let start = |instance: &'static str| {
+        let body = json!({ "task_id": drive.task, "holder": "runner", "idempotency_key": "call",
+            "instance": instance });
+        let runner = drive.runner.clone();
+        async move { runner.post("/v1/workflow/start", body).await.expect(200).json() }
+    };
+    let first = start("process-1").await;
+    let second = start("process-2").await;
+    assert_eq!(first["lease"]["fencing_token"], 1);
+    assert_eq!(second["lease"]["fencing_token"], 2);
+    let held = |started: &Value| Held {
+        lease: json!({ "task_id": drive.task, "lease_id": "call",
+            "fencing_token": started["lease"]["fencing_token"] }),
+        position: started["position"].clone(),
+    };
+    drive.step(&held(&first), "pass", json!({})).await.expect(409);
+    drive.step(&held(&second), "pass", json!({})).await.expect(200);
+}
+
+#[tokio::test]
+async fn nothing_is_stored_without_the_lease_the_number_and_the_node_that_follow() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    let wrong = [
+        ("lease", json!({ "task_id": drive.task, "lease_id": "key", "fencing_token": 9 })),
+        ("lease", json!({ "task_id": drive.task, "lease_id": "guess", "fencing_token": 1 })),
+        ("sequence", json!(2)),
+        ("sequence", json!(0)),
+        ("node", json!("finalize_summary")),
+    ];
+    for (field, value) in wrong {
+        let refused = drive.step(&held, "pass", json!({ field: value })).await;
+        assert_eq!(refused.status, 409, "{field}");
+    }
+    drive.step(&held, "wait", json!({})).await.expect(422);
+    drive.step(&held, "pass", json!({ "wait": { "reason": "job" } })).await.expect(422);
+    drive.step(&held, "pass", json!({ "state": { "anything": 1 } })).await.expect(400);
+    let count = "SELECT count(*) FROM workflow_transitions";
+    assert_eq!(drive.app.db.number(count).await, 0);
+}
+
+#[tokio::test]
+async fn a_checkpoint_sent_again_gets_the_answer_and_has_no_second_effect() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    drive.go(&mut held, "pass", json!({})).await;
+    let plan =
+        json!({ "effects": [{ "effect": "plan_units", "units": [{ "key": "a", "title": "a" }] }] });
+    drive.go(&mut held, "pass", plan).await;
+    let send = json!({ "effects": [create_job("a", 1)] });
+    let first = drive.step(&held, "pass", send.clone()).await.expect(200).json();
+    let again = drive.step(&held, "pass", send).await.expect(200).json();
+    let without_state = |mut answer: Value| {
+        answer.as_object_mut().unwrap().remove("state");
+        answer
+    };
+    assert_eq!(without_state(again), without_state(first));
+    assert_eq!(drive.app.db.number("SELECT count(*) FROM jobs").await, 1);
+    assert_eq!(drive.app.db.number("SELECT count(*) FROM workflow_transitions").await, 3);
+}
+
+#[tokio::test]
+async fn a_wait_sent_again_after_the_lease_was_given_back_gets_its_answer() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    let wait = json!({ "wait": { "reason": "job" } });
+    let first = drive.step(&held, "wait", wait.clone()).await.expect(200).json();
+    let expected =
+        json!({ "do": "wait", "node": "collect_result", "reason": "job", "owner": "worker" });
+    assert_eq!(first["next"], expected);
+    let again = drive.step(&held, "wait", wait).await.expect(200).json();
+    assert_eq!(again["next"], expected);
+    assert_eq!(drive.app.db.number("SELECT count(*) FROM waits").await, 1);
+}
+
+#[tokio::test]
+async fn checkpoint_units_and_jobs_change_together_or_not_at_all() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a", "b"]).await;
+    let facts = "SELECT hashtextextended(concat((SELECT json_agg(c) FROM workflow_checkpoints c),
+        (SELECT json_agg(u ORDER BY key) FROM work_units u), (SELECT json_agg(j ORDER BY job_id) FROM jobs j),
+        (SELECT count(*) FROM workflow_transitions)), 0)";
+    let before = drive.app.db.number(facts).await;
+    // The first effect would be possible, the second is not: there is no result yet.
+    let impossible = json!({ "effects": [
+        { "effect": "fail_unit", "unit": "a", "attempt": 1 },
+        { "effect": "collect_job", "unit": "b", "attempt": 1 },
+    ] });
+    let refused = drive.step(&held, "pass", impossible).await.expect(422);
+    assert_eq!(
+        refused.text("detail"),
+        "unit `b` cannot be collected in its present state and attempt"
+    );
+    for effect in [
+        json!({ "effect": "accept_unit", "unit": "a", "attempt": 1 }),
+        json!({ "effect": "create_job", "unit": "a", "attempt": 1, "timeout_seconds": 1 }),
+        json!({ "effect": "create_job", "unit": "a", "attempt": 2, "timeout_seconds": 1 }),
+        json!({ "effect": "retry_unit", "unit": "a", "attempt": 2 }),
+        json!({ "effect": "retry_unit", "unit": "nobody", "attempt": 1 }),
+        json!({ "effect": "plan_units", "units": [{ "key": "x", "title": "x", "depends_on": ["x"] }] }),
+    ] {
+        drive.step(&held, "pass", json!({ "effects": [effect] })).await.expect(422);
+    }
+    assert_eq!(drive.app.db.number(facts).await, before);
+}
+
+#[tokio::test]
+async fn what_happens_while_a_run_is_about_to_wait_makes_it_due_at_once() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
+    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let claim = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f708", "most": 1 });
+    let job = worker.post("/v1/jobs/claim", claim).await.expect(200).json()["jobs"][0].clone();
+    // The runner has looked and seen nothing; now the result comes.
+    let report = json!({ "fencing_token": 1, "outcome": "succeeded", "result": {} });
+    let path = format!("/v1/jobs/{}/result", job["job_id"].as_str().unwrap());
+    worker.post(&path, report).await.expect(200);
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    assert_eq!(drive.app.db.number(due).await, 1);
+    // The next one has seen it, and rests until it is woken.
+    let held = drive.start().await;
+    assert_eq!(held.position["ended_wait"], json!({ "reason": "job", "resolution": "woken" }));
+    assert_eq!(held.position["units"][0]["job"]["state"], "succeeded");
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    assert_eq!(drive.app.db.number(due).await, 0);
+}
+
+#[tokio::test]
+async fn whoever_asks_before_anything_happened_is_told_to_wait() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    let early = drive.start_as(&drive.task, "runner", "early").await.expect(409);
+    assert_eq!(
+        early.text("detail"),
+        "the task cannot be driven now: it waits, and nothing has happened yet"
+    );
+    // Asking too early neither ends the wait nor moves the time at which it ends.
+    let later = "UPDATE workflow_runs SET due_at = now() + interval '1 hour'";
+    drive.app.db.execute(later).await;
+    drive.start_as(&drive.task, "runner", "early").await.expect(409);
+    let kept = "SELECT count(*) FROM workflow_runs WHERE due_at > now() + interval '50 minutes'";
+    assert_eq!(drive.app.db.number(kept).await, 1);
+    assert_eq!(
+        drive.app.db.number("SELECT count(*) FROM waits WHERE resolved_at IS NULL").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn whoever_looks_at_a_run_can_wait_until_something_happens_to_it() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    let seen = held.position["wakes"].as_i64().unwrap();
+    let look = |seen: i64| {
+        let (runner, task) = (drive.runner.clone(), drive.task.clone());
+        async move {
+            let body = json!({ "task_id": task, "seen_wakes": seen, "wait_ms": 20_000 });
+            runner.post("/v1/workflow/resume", body).await.expect(200).json()
+        }
+    };
+    // What has happened already is told at once.
+    assert_eq!(look(seen - 1).await["position"]["wakes"], seen);
+    let instruct = async {
+        let path = format!("/v1/tasks/{}/instructions", drive.task);
+        drive.admin.post(&path, json!({ "kind": "pause" })).await.expect(202);
+    };
+    let (looked, ()) = tokio::join!(look(seen), instruct);
+    assert_eq!(looked["position"]["wakes"], seen + 1);
+}
+
+#[tokio::test]
+async fn a_task_is_not_driven_before_what_it_depends_on_is_completed() {
+    let drive = Drive::new().await;
+    let other = drive.another(json!([])).await;
+    let dependent = drive.another(json!([drive.task, other])).await;
+    let refused = drive.start_as(&dependent, "runner", "key").await.expect(409);
+    assert_eq!(refused.text("code"), "gate");
+    let due = "SELECT count(*) FROM workflow_runs WHERE due_at IS NOT NULL AND ended_at IS NULL";
+    for (task, left) in [(drive.task.clone(), 1), (other, 1)] {
+        complete(&drive, &task).await;
+        assert_eq!(drive.app.db.number(due).await, left, "after {task}");
+    }
+    drive.start_as(&dependent, "runner", "key").await.expect(200);
+    // What ends late finds nothing to wait for.
+    let late = drive.another(json!([drive.task])).await;
+    drive.start_as(&late, "runner", "key").await.expect(200);
+}
+
+/// Drives a task without any work to its end.
+pub(crate) async fn complete(drive: &Drive, task: &str) {
+    let mut held = drive.start_task(task).await;
+    for verdict in ["pass", "pass", "done", "pass"] {
+        drive.go(&mut held, verdict, json!({})).await;
+    }
+    assert_eq!(held.position["next"], json!({ "do": "end" }));
+}
+
+#[tokio::test]
+async fn a_task_that_has_ended_is_never_driven_again() {
+    let drive = Drive::new().await;
+    complete(&drive, &drive.task).await;
+    let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
+    assert_eq!(task["state"], "completed");
+    let refused = drive.start_as(&drive.task, "runner", "again").await.expect(409);
+    assert_eq!(refused.text("code"), "ended");
+    let resumed = drive.resume().await;
+    assert_eq!(resumed["position"]["next"], json!({ "do": "end" }));
+    let instruct = format!("/v1/tasks/{}/instructions", drive.task);
+    drive.admin.post(&instruct, json!({ "kind": "pause" })).await.expect(409);
+}
+
+#[tokio::test]
+async fn a_task_with_units_that_are_not_done_cannot_be_completed() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    drive.go(&mut held, "pass", json!({})).await;
+    let plan = json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a" }] }]);
+    drive.go(&mut held, "pass", json!({ "effects": plan })).await;
+    drive.go(&mut held, "done", json!({})).await;
+    drive.step(&held, "pass", json!({})).await.expect(409);
+    let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
+    assert_eq!(task["state"], "running");
+}
+
+#[tokio::test]
+async fn a_run_is_resumed_after_the_node_that_was_checkpointed_last() {
+    let drive = Drive::new().await;
+    let body = json!({ "task_id": drive.task });
+    drive.runner.post("/v1/workflow/resume", body).await.expect(404);
+    let mut held = drive.start().await;
+    let state =
+        json!({ "acceptance_criteria": [{ "text": "the tests pass" }], "node_failures": 2 });
+    drive.go(&mut held, "pass", json!({ "state": state })).await;
+    drive.expire().await;
+    let resumed = drive.resume().await;
+    assert_eq!(resumed["last_node"], "load_task_context");
+    assert_eq!(resumed["position"]["next"], json!({ "do": "run", "node": "plan_steps" }));
+    assert_eq!(resumed["position"]["state"]["node_failures"], 2);
+    let again = drive.start().await;
+    assert_eq!(again.position["state"], resumed["position"]["state"]);
+}
+
+#[tokio::test]
+async fn a_failed_run_fails_its_task_and_stops_its_jobs() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a"]).await;
+    drive.go(&mut held, "fail", json!({ "note": "it cannot be" })).await;
+    assert_eq!(held.position["next"], json!({ "do": "run", "node": "mark_failed" }));
+    drive.go(&mut held, "pass", json!({ "note": "it cannot be" })).await;
+    let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
+    assert_eq!((&task["state"], &task["failure"]), (&json!("failed"), &json!("it cannot be")));
+    let left = "SELECT count(*) FROM jobs WHERE state <> 'cancelled'";
+    assert_eq!(drive.app.db.number(left).await, 0);
+}
+
+#[tokio::test]
+async fn the_numbers_of_a_run_come_from_preferences_when_its_context_is_loaded() {
+    let drive = Drive::new().await;
+    let path = format!(
+        "/v1/preferences/workflow.max_step_retries?scope_type=task&scope_id={}",
+        drive.task
+    );
+    drive.admin.put(&path, json!({ "value": 5, "expected_version": 0 })).await.expect(200);
+    let started = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
+    assert_eq!(started["task"]["preferences"], json!({ "workflow.max_step_retries": 5 }));
+}
+
+#[tokio::test]
+async fn a_renewed_lease_lasts_and_a_returned_one_is_free() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    let mut body = held.lease.clone();
+    body["expires_in_seconds"] = json!(3600);
+    let renewed = drive.runner.post("/v1/workflow/renew", body).await.expect(200).json();
+    assert_eq!(renewed["fencing_token"], 1);
+    let long =
+        "SELECT count(*) FROM task_workflow_lease WHERE expires_at > now() + interval '50 minutes'";
+    assert_eq!(drive.app.db.number(long).await, 1);
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    let next = drive.start_as(&drive.task, "other", "other").await.expect(200).json();
+    assert_eq!(next["lease"]["fencing_token"], 2);
+}

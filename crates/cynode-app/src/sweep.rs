@@ -1,0 +1,172 @@
+//! The continuous sweep: finds runs that are due and nobody drives, jobs of which nothing is heard, waits whose time is
+//! over. Any number of processes may sweep at once, and any of them may die at any moment.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use cynode_core::events::EventKind;
+use cynode_db::{DbError, jobs, settings, waits, workflow};
+use cynode_wire::workflow::Resolution;
+use futures::{StreamExt, stream};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+pub use cynode_db::workflow::Due;
+
+use crate::{App, Error, Request, context::Told};
+
+/// Most runs, jobs or waits taken at once.
+const BATCH: i64 = 100;
+
+/// Most runs told of at the same moment.
+const AT_ONCE: usize = 32;
+
+/// Smallest fleet that is judged as a whole: of two workers one may well be dead.
+const FLEET: i64 = 3;
+
+/// A setting by which an admin says that the workers are really dead.
+pub const ANYWAY: &str = "workflow.sweep_anyway";
+
+/// Why the engine could not be told.
+#[derive(Debug, thiserror::Error)]
+#[error("the engine could not be told: {0}")]
+pub struct EngineError(pub String);
+
+/// What drives runs: told that one is due, it sees to it that a runner is called, at least once.
+pub trait Engine: Send + Sync {
+    /// Tells it that a run is due. Told twice with the same key, it may call once.
+    fn tell<'a>(
+        &'a self,
+        due: &'a Due,
+    ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>>;
+}
+
+/// How the sweep goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How often it looks by itself.
+    pub every: Duration,
+    /// How long it waits for a run that it told of before it tells again.
+    pub resend: Duration,
+}
+
+/// Sweeps until it is told to stop. A failure is logged and tried again at the next turn.
+pub async fn run(app: App, engine: Option<Arc<dyn Engine>>, pace: Pace, stop: CancellationToken) {
+    let mut turn = tokio::time::interval(pace.every);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut halted = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = app.until_woken() => {}
+            _ = turn.tick() => {
+                match tidy(&app, halted).await {
+                    Ok(now) => halted = now,
+                    Err(error) => complain(error, "the sweep failed and will be tried again"),
+                }
+            }
+        }
+        if let Some(engine) = &engine
+            && let Err(error) = tell(&app, engine.as_ref(), pace.resend).await
+        {
+            complain(error, "the sweep failed and will be tried again");
+        }
+    }
+}
+
+fn complain(error: Error, what: &str) {
+    let error = format!("{:#}", anyhow::Error::from(error));
+    tracing::warn!(event = "error", error, "{what}");
+}
+
+/// Tells the engine of every run that is due.
+pub async fn tell(app: &App, engine: &dyn Engine, resend: Duration) -> Result<usize, Error> {
+    let resend = i64::try_from(resend.as_millis()).unwrap_or(i64::MAX);
+    let mut told = 0;
+    loop {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let due = workflow::take_due(&mut conn, resend, BATCH).await?;
+        drop(conn);
+        let more = i64::try_from(due.len()).is_ok_and(|count| count == BATCH);
+        told += due.len();
+        let mut failed = None;
+        let calls: Vec<_> = due.iter().map(|due| engine.tell(due)).collect();
+        let mut sending = stream::iter(calls).buffer_unordered(AT_ONCE);
+        while let Some(result) = sending.next().await {
+            if let Err(error) = result {
+                failed = Some(error);
+            }
+        }
+        if let Some(error) = failed {
+            // What could not be told is taken again after a while.
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(event = "error", error, "the engine could not be told of runs");
+            return Ok(told);
+        }
+        if !more {
+            return Ok(told);
+        }
+    }
+}
+
+/// Gives up jobs of which nothing is heard, and waits whose time is over. Gives whether it refused to act.
+pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
+    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let expired = waits::expired(&mut conn, BATCH).await?;
+    let overdue = jobs::overdue(&mut conn, BATCH).await?;
+    let fleet = jobs::fleet(&mut conn).await?;
+    let key = ANYWAY.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
+    let anyway = !overdue.is_empty()
+        && settings::get(&mut conn, &key).await?.is_some_and(|set| set.value == json!(true));
+    drop(conn);
+    for (wait, task) in expired {
+        let mut ctx = app.open(&request).await?;
+        workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
+        if waits::resolve(ctx.conn(), wait, Resolution::Expired, None, None).await? {
+            ctx.wake(task);
+            app.commit(ctx).await?;
+        }
+    }
+    let halted = !overdue.is_empty()
+        && !anyway
+        && fleet.workers >= FLEET
+        && fleet.silent * 2 > fleet.workers;
+    if halted != was_halted {
+        tell_of_halt(app, &request, halted, fleet).await?;
+    }
+    if halted {
+        return Ok(true);
+    }
+    for (job, task) in overdue {
+        let mut ctx = app.open(&request).await?;
+        if jobs::lose(ctx.conn(), job, task).await? {
+            ctx.wake(task);
+            app.commit(ctx).await?;
+            tracing::warn!(event = "job.lost", job.id = %job, task.id = %task, "nothing was heard of a job");
+        }
+    }
+    Ok(false)
+}
+
+async fn tell_of_halt(
+    app: &App,
+    request: &Request,
+    halted: bool,
+    fleet: jobs::Fleet,
+) -> Result<(), Error> {
+    let data = json!({ "workers": fleet.workers, "silent": fleet.silent, "setting": ANYWAY });
+    let kind = if halted { EventKind::SweepHalted } else { EventKind::SweepResumed };
+    if halted {
+        let (workers, silent) = (fleet.workers, fleet.silent);
+        let act = "look at the workers; to give their jobs up set workflow.sweep_anyway to true";
+        tracing::error!(
+            event = "sweep.halted",
+            workers,
+            silent,
+            "most workers look dead at once: {act}"
+        );
+    }
+    let mut ctx = app.open(request).await?;
+    ctx.record(Told::new(kind, data)).await?;
+    app.commit(ctx).await
+}

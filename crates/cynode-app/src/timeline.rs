@@ -1,0 +1,99 @@
+//! What happened to a task, for people.
+
+use std::fmt::Write as _;
+
+use cynode_core::{
+    ids::TaskId,
+    tasks::{Task, TaskState},
+    workflow::{self as graph, Node, units::UnitState},
+};
+use cynode_db::{timeline, units, workflow};
+use cynode_wire::{
+    timeline::{Timeline, WaitEntry},
+    workflow::UnitView,
+};
+
+use crate::{Ctx, Error};
+
+/// The story of a task's run.
+#[tracing::instrument(name = "app.timeline.get", skip_all, fields(task.id = %id))]
+pub async fn get(ctx: &mut Ctx, id: TaskId) -> Result<Timeline, Error> {
+    let task = crate::tasks::get(ctx, id).await?;
+    let standing = workflow::standing(ctx.conn(), id).await?;
+    let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
+    let steps = timeline::steps(ctx.conn(), id).await?;
+    let waits = timeline::waits(ctx.conn(), id).await?;
+    let units = units::of_task(ctx.conn(), id).await?;
+    let jobs = timeline::jobs(ctx.conn(), id).await?;
+    let node = standing.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_node);
+    let node = node.filter(|_| !standing.ended);
+    Ok(Timeline {
+        task_id: id,
+        run_id: standing.run,
+        trace_id: standing.trace.to_string(),
+        state: task.state.name(),
+        node,
+        standing: sentence(&task, node, waits.last()),
+        retries_used: standing.retries_used,
+        cost_micros: steps.iter().map(|step| step.cost_micros).sum(),
+        mermaid: graph::mermaid(node),
+        plan_mermaid: plan(&units),
+        steps,
+        waits,
+        units,
+        jobs,
+    })
+}
+
+fn sentence(task: &Task, node: Option<Node>, last: Option<&WaitEntry>) -> String {
+    match (&task.state, node) {
+        (TaskState::Queued, _) if task.depends_on.is_empty() => "waits for a runner".into(),
+        (TaskState::Queued, _) => "waits for the tasks it depends on".into(),
+        (TaskState::Completed { .. }, _) => "completed".into(),
+        (TaskState::Failed { reason, .. }, _) => format!("given up: {reason}"),
+        (TaskState::Cancelled { .. }, _) => "stopped by a person".into(),
+        (TaskState::Running { .. }, node) => {
+            let at = node.map_or("its beginning", Node::title);
+            match last.filter(|wait| wait.resolved_at.is_none()) {
+                Some(wait) => {
+                    let question = wait.question.as_deref().map(|text| format!(": {text}"));
+                    format!(
+                        "waits at {at} for {} (owner: {}){}",
+                        wait.reason.as_str(),
+                        wait.owner,
+                        question.unwrap_or_default()
+                    )
+                }
+                None => format!("works at {at}"),
+            }
+        }
+    }
+}
+
+/// The plan as a mermaid flowchart.
+fn plan(units: &[UnitView]) -> String {
+    let mut drawing = String::from("flowchart LR\n");
+    for unit in units {
+        let (key, state) = (&unit.key, unit.state.as_str());
+        let _ = writeln!(
+            drawing,
+            "    {key}[\"{key}<br/>{state}, attempt {}\"]:::{state}",
+            unit.attempts
+        );
+        for needed in &unit.depends_on {
+            let _ = writeln!(drawing, "    {needed} --> {key}");
+        }
+    }
+    for state in UnitState::ALL {
+        let colour = match state {
+            UnitState::Pending => "#eceff1",
+            UnitState::Dispatched => "#ffd54f",
+            UnitState::Collected => "#81d4fa",
+            UnitState::Done => "#a5d6a7",
+            UnitState::Failed => "#ef9a9a",
+            UnitState::Cancelled => "#bdbdbd",
+        };
+        let _ = writeln!(drawing, "    classDef {} fill:{colour}", state.as_str());
+    }
+    drawing
+}

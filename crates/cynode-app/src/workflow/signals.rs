@@ -1,0 +1,157 @@
+//! What people may tell a task while it runs: instructions, a yes or no, an answer, a stop.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{InstructionId, TaskId},
+    roles::Role,
+    tasks::{Task, TaskState},
+    workflow::{
+        instructions::{InstructionKind, Steering},
+        waits::WaitReason,
+    },
+};
+use cynode_db::{instructions, jobs, tasks, units, waits, workflow};
+use cynode_wire::{
+    timeline::{AnswerQuestion, Approve, Instruct, Instructed},
+    workflow::Resolution,
+};
+use serde_json::json;
+
+use crate::{Ctx, Error, context::Told};
+
+/// Locks a task that the caller may steer.
+async fn steered(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    crate::tasks::get(ctx, id).await?;
+    let task = tasks::lock(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    ctx.require_in(task.project, Role::Operator).await?;
+    Ok(task)
+}
+
+const fn has_ended(task: &Task) -> bool {
+    match task.state {
+        TaskState::Queued | TaskState::Running { .. } => false,
+        TaskState::Completed { .. } | TaskState::Failed { .. } | TaskState::Cancelled { .. } => {
+            true
+        }
+    }
+}
+
+/// Tells a task something. A stop and the end of a pause take effect at once, the rest at the next step.
+#[tracing::instrument(name = "app.workflow.instruct", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
+pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Instructed, Error> {
+    let task = steered(ctx, id).await?;
+    let kind = body.kind;
+    if kind.needs_text() && body.text.is_none() {
+        return Err(Error::Invalid(format!("`{}` needs a `text`", kind.as_str())));
+    }
+    if kind.steering() == Steering::Stop {
+        let task = stop(ctx, task).await?;
+        return Ok(Instructed { instruction_id: None, kind, state: task.state.name() });
+    }
+    if has_ended(&task) {
+        return Err(ended(&task, "be instructed"));
+    }
+    let by = ctx.caller()?.user;
+    if kind == InstructionKind::Continue
+        && let Some(wait) = waits::lock_open(ctx.conn(), id).await?
+        && wait.reason == WaitReason::Paused
+    {
+        waits::resolve(ctx.conn(), wait.id, Resolution::Continued, None, Some(by)).await?;
+        workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
+        return told(ctx, &task, kind, None).await;
+    }
+    let given = instructions::Instruction {
+        id: InstructionId::from_uuid(ctx.uuid()),
+        kind,
+        text: body.text.as_ref().map(ToString::to_string),
+        by,
+    };
+    instructions::give(ctx.conn(), id, &given).await?;
+    told(ctx, &task, kind, Some(given.id)).await
+}
+
+async fn told(
+    ctx: &mut Ctx,
+    task: &Task,
+    kind: InstructionKind,
+    instruction_id: Option<InstructionId>,
+) -> Result<Instructed, Error> {
+    ctx.wake(task.id);
+    let told = Told::new(EventKind::TaskInstructed, json!({ "name": task.name, "kind": kind }));
+    ctx.record(told.project(task.project).task(task.id)).await?;
+    Ok(Instructed { instruction_id, kind, state: task.state.name() })
+}
+
+fn ended(task: &Task, verb: &'static str) -> Error {
+    let state = task.state.name().as_str();
+    Error::Transition(cynode_core::InvalidTransition { what: "task", state, verb })
+}
+
+/// Ends a wait for a person.
+async fn resolve(
+    ctx: &mut Ctx,
+    id: TaskId,
+    reason: WaitReason,
+    resolution: Resolution,
+    answer: Option<&str>,
+) -> Result<Task, Error> {
+    let task = steered(ctx, id).await?;
+    if has_ended(&task) {
+        return Err(ended(&task, "be answered"));
+    }
+    let by = ctx.caller()?.user;
+    let wait = waits::lock_open(ctx.conn(), id).await?.filter(|wait| wait.reason == reason);
+    let Some(wait) = wait else {
+        return Err(Error::Conflict(match reason {
+            WaitReason::Approval => "the task does not wait for a yes",
+            _ => "the task does not wait for an answer",
+        }));
+    };
+    // The run first, then the wait.
+    workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
+    waits::resolve(ctx.conn(), wait.id, resolution, answer, Some(by)).await?;
+    ctx.wake(id);
+    let data = json!({ "name": task.name, "kind": resolution });
+    let told = Told::new(EventKind::TaskInstructed, data);
+    ctx.record(told.project(task.project).task(id)).await?;
+    Ok(task)
+}
+
+/// Says yes or no to a plan.
+#[tracing::instrument(name = "app.workflow.approve", skip_all, fields(task.id = %id))]
+pub async fn approve(ctx: &mut Ctx, id: TaskId, body: &Approve) -> Result<Task, Error> {
+    let resolution = if body.approved { Resolution::Approved } else { Resolution::Rejected };
+    let note = body.note.as_ref().map(|note| note.as_str());
+    resolve(ctx, id, WaitReason::Approval, resolution, note).await
+}
+
+/// Answers a task's question.
+#[tracing::instrument(name = "app.workflow.answer", skip_all, fields(task.id = %id))]
+pub async fn answer(ctx: &mut Ctx, id: TaskId, body: &AnswerQuestion) -> Result<Task, Error> {
+    let text = Some(body.text.as_str());
+    resolve(ctx, id, WaitReason::HumanInput, Resolution::Answered, text).await
+}
+
+/// Stops a task and everything that depends on it: whoever drives them is shut out, their jobs are not wanted any more.
+pub(crate) async fn stop(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
+    let now = ctx.now;
+    let state = task.state.clone().cancel(now)?;
+    for id in workflow::unended_with_dependents(ctx.conn(), task.id).await? {
+        let Some(one) = tasks::lock(ctx.conn(), id).await? else { continue };
+        // It may have ended since it was listed.
+        let Ok(state) = one.state.clone().cancel(now) else { continue };
+        workflow::revoke(ctx.conn(), id).await?;
+        tasks::set_state(ctx.conn(), id, &state, now).await?;
+        workflow::end(ctx.conn(), id, "cancelled").await?;
+        if let Some(wait) = waits::lock_open(ctx.conn(), id).await? {
+            waits::resolve(ctx.conn(), wait.id, Resolution::Cancelled, None, None).await?;
+        }
+        units::cancel_all(ctx.conn(), id).await?;
+        jobs::cancel_unwanted(ctx.conn(), id).await?;
+        let because = (id != task.id).then_some(task.id);
+        let data = json!({ "name": one.name, "because_of": because });
+        let told = Told::new(EventKind::TaskCancelled, data);
+        ctx.record(told.project(one.project).task(id)).await?;
+    }
+    Ok(Task { state, updated_at: now, ..task })
+}

@@ -1,0 +1,209 @@
+//! The graph that a task travels, on one page.
+//!
+//! [`next`] is total over every node and verdict and has no wildcard: a new node does not compile until
+//! somebody says what follows it. [`mermaid`] draws the graph from that function, so the drawing cannot lie.
+
+pub mod instructions;
+pub mod limits;
+pub mod plan;
+pub mod units;
+pub mod waits;
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// One step of the project manager's work on a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Node {
+    /// Reads the task, its criteria and the preferences that hold.
+    LoadTaskContext,
+    /// Makes the plan: a graph of work units.
+    PlanSteps,
+    /// Sends every unit that is ready, up to the limit.
+    DispatchStep,
+    /// Takes whichever result has come.
+    CollectResult,
+    /// Judges that result by evidence.
+    VerifyStepResult,
+    /// Says what was done, and ends the task well.
+    FinalizeSummary,
+    /// Says why it was given up, and ends the task.
+    MarkFailed,
+}
+
+/// What a node found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Its work is done; the next node follows.
+    Pass,
+    /// Nothing is left to do.
+    Done,
+    /// The work unit must be tried again.
+    Redo,
+    /// The plan must be made anew, with feedback.
+    Revise,
+    /// Nothing can be done before something happens elsewhere; the node runs again then.
+    Wait,
+    /// It cannot succeed.
+    Fail,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Next {
+    /// This node.
+    Go(Node),
+    /// The same node, once it is woken.
+    Stay(Node),
+    /// Nothing: the task has ended.
+    End,
+}
+
+impl Node {
+    /// Every node, in the order of a plain run.
+    pub const ALL: [Self; 7] = [
+        Self::LoadTaskContext,
+        Self::PlanSteps,
+        Self::DispatchStep,
+        Self::CollectResult,
+        Self::VerifyStepResult,
+        Self::FinalizeSummary,
+        Self::MarkFailed,
+    ];
+
+    /// Where every run begins.
+    pub const FIRST: Self = Self::LoadTaskContext;
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LoadTaskContext => "load_task_context",
+            Self::PlanSteps => "plan_steps",
+            Self::DispatchStep => "dispatch_step",
+            Self::CollectResult => "collect_result",
+            Self::VerifyStepResult => "verify_step_result",
+            Self::FinalizeSummary => "finalize_summary",
+            Self::MarkFailed => "mark_failed",
+        }
+    }
+
+    /// What people call it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::LoadTaskContext => "Load Task Context",
+            Self::PlanSteps => "Plan Steps",
+            Self::DispatchStep => "Dispatch Step",
+            Self::CollectResult => "Collect Result",
+            Self::VerifyStepResult => "Verify Step Result",
+            Self::FinalizeSummary => "Finalize Summary",
+            Self::MarkFailed => "Mark Failed",
+        }
+    }
+
+    /// The node of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|node| node.as_str() == name)
+    }
+}
+
+impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Self; 6] =
+        [Self::Pass, Self::Done, Self::Redo, Self::Revise, Self::Wait, Self::Fail];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Done => "done",
+            Self::Redo => "redo",
+            Self::Revise => "revise",
+            Self::Wait => "wait",
+            Self::Fail => "fail",
+        }
+    }
+
+    /// The verdict of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verdict| verdict.as_str() == name)
+    }
+}
+
+/// What follows a node with that verdict.
+pub const fn next(node: Node, verdict: Verdict) -> Next {
+    use Node::{
+        CollectResult, DispatchStep, FinalizeSummary, LoadTaskContext, MarkFailed, PlanSteps,
+        VerifyStepResult,
+    };
+    use Verdict::{Done, Fail, Pass, Redo, Revise, Wait};
+    match (node, verdict) {
+        (MarkFailed, Pass | Done | Redo | Revise | Fail) => Next::End,
+        (FinalizeSummary, Pass | Done | Redo) => Next::End,
+        (node, Wait) => Next::Stay(node),
+
+        (
+            LoadTaskContext | PlanSteps | DispatchStep | CollectResult | VerifyStepResult
+            | FinalizeSummary,
+            Fail,
+        ) => Next::Go(MarkFailed),
+        (
+            LoadTaskContext | PlanSteps | DispatchStep | CollectResult | VerifyStepResult
+            | FinalizeSummary,
+            Revise,
+        ) => Next::Go(PlanSteps),
+
+        (LoadTaskContext, Pass | Done) => Next::Go(PlanSteps),
+        (LoadTaskContext, Redo) => Next::Go(LoadTaskContext),
+        (PlanSteps, Pass | Done) => Next::Go(DispatchStep),
+        (PlanSteps, Redo) => Next::Go(PlanSteps),
+        (DispatchStep, Pass) => Next::Go(CollectResult),
+        (DispatchStep, Done) => Next::Go(FinalizeSummary),
+        (DispatchStep, Redo) => Next::Go(DispatchStep),
+        (CollectResult, Pass) => Next::Go(VerifyStepResult),
+        // Nothing is out any more, or a job came to nothing: dispatching knows what remains.
+        (CollectResult, Done | Redo) => Next::Go(DispatchStep),
+        (VerifyStepResult, Pass | Done | Redo) => Next::Go(DispatchStep),
+    }
+}
+
+/// The graph as a mermaid flowchart; `at` is marked as the place where a run stands.
+pub fn mermaid(at: Option<Node>) -> String {
+    let mut drawing = String::from("flowchart TD\n");
+    for node in Node::ALL {
+        let _ = writeln!(drawing, "    {}[\"{}\"]", node.as_str(), node.title());
+    }
+    let _ = writeln!(drawing, "    ended([\"ended\"])");
+    for node in Node::ALL {
+        for (target, verdicts) in arrows(node) {
+            let words: Vec<_> = verdicts.iter().map(|verdict| verdict.as_str()).collect();
+            let _ = writeln!(drawing, "    {} -->|{}| {target}", node.as_str(), words.join(", "));
+        }
+    }
+    if let Some(node) = at {
+        let _ = writeln!(drawing, "    classDef here fill:#ffd54f,stroke:#e65100,stroke-width:3px");
+        let _ = writeln!(drawing, "    class {} here", node.as_str());
+    }
+    drawing
+}
+
+/// Where a node's verdicts lead, each place once, in the order of the verdicts.
+fn arrows(node: Node) -> Vec<(&'static str, Vec<Verdict>)> {
+    let mut arrows: Vec<(&'static str, Vec<Verdict>)> = Vec::new();
+    for verdict in Verdict::ALL {
+        let target = match next(node, verdict) {
+            Next::Go(node) | Next::Stay(node) => node.as_str(),
+            Next::End => "ended",
+        };
+        match arrows.iter_mut().find(|(known, _)| *known == target) {
+            Some((_, verdicts)) => verdicts.push(verdict),
+            None => arrows.push((target, vec![verdict])),
+        }
+    }
+    arrows
+}
+
+#[cfg(test)]
+mod tests;

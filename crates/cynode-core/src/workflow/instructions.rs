@@ -1,0 +1,78 @@
+//! What a person may tell a running task.
+
+use serde::{Deserialize, Serialize};
+
+/// The kind of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InstructionKind {
+    /// Stop at the next step and wait.
+    Pause,
+    /// Go on after a pause.
+    Continue,
+    /// Give the task up.
+    Abort,
+    /// Make the plan anew with this feedback.
+    Revise,
+    /// Do this too.
+    ExpandScope,
+    /// Leave this out.
+    ReduceScope,
+}
+
+/// What an instruction does to a run, once it is taken up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steering {
+    /// The run waits until it is told to go on.
+    Pause,
+    /// A pause ends.
+    Continue,
+    /// The run goes back to planning with the text as feedback.
+    Replan,
+    /// The task is stopped at once.
+    Stop,
+}
+
+impl InstructionKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::Pause,
+        Self::Continue,
+        Self::Abort,
+        Self::Revise,
+        Self::ExpandScope,
+        Self::ReduceScope,
+    ];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Continue => "continue",
+            Self::Abort => "abort",
+            Self::Revise => "revise",
+            Self::ExpandScope => "expand_scope",
+            Self::ReduceScope => "reduce_scope",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// What it does.
+    pub const fn steering(self) -> Steering {
+        match self {
+            Self::Pause => Steering::Pause,
+            Self::Continue => Steering::Continue,
+            Self::Abort => Steering::Stop,
+            Self::Revise | Self::ExpandScope | Self::ReduceScope => Steering::Replan,
+        }
+    }
+
+    /// Whether it says nothing without a text.
+    pub const fn needs_text(self) -> bool {
+        matches!(self.steering(), Steering::Replan)
+    }
+}

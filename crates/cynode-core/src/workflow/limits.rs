@@ -1,0 +1,171 @@
+//! How often and how long: the numbers of a run, from preferences, with defaults that hold for any input.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    names::DottedKey,
+    tuning::{Bounded, Note},
+    workflow::Node,
+};
+
+/// How many units may be out at once.
+pub const MAX_PARALLEL_UNITS: Bounded<i64> =
+    Bounded { name: "workflow.max_parallel_units", min: 1, max: 32, default: 4 };
+
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_LAST: Duration = Duration::from_secs(30);
+
+/// The numbers of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many units may be out at once.
+    pub max_parallel_units: u32,
+    /// How often a unit is tried.
+    pub step_attempts: u32,
+    /// How often a node is tried when the failure may pass.
+    pub node_attempts: u32,
+    /// How many retries the task has in all, of units and nodes together.
+    pub retry_budget: u32,
+    /// Whether a person must say yes to the plan.
+    pub approve_plan: bool,
+    timeouts: BTreeMap<Node, Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_parallel_units: 4,
+            step_attempts: 3,
+            node_attempts: 3,
+            retry_budget: 30,
+            approve_plan: false,
+            timeouts: BTreeMap::new(),
+        }
+    }
+}
+
+impl Limits {
+    /// Reads the preferences that hold; a value that cannot be used becomes the default, with a note.
+    pub fn read(preferences: &BTreeMap<DottedKey, Value>) -> (Self, Vec<Note>) {
+        let mut notes = Vec::new();
+        let mut limits = Self::default();
+        for (key, value) in preferences {
+            let Some(name) = key.as_str().strip_prefix("workflow.") else { continue };
+            match name {
+                "max_parallel_units" => {
+                    let mut wanted = limits.max_parallel_units;
+                    positive(key, value, &mut wanted, &mut notes);
+                    let (taken, note) = MAX_PARALLEL_UNITS.clamp(wanted.into());
+                    limits.max_parallel_units = u32::try_from(taken).unwrap_or(1);
+                    notes.extend(note);
+                }
+                "max_step_retries" => {
+                    positive(key, value, &mut limits.step_attempts, &mut notes);
+                }
+                "max_node_retries" => {
+                    positive(key, value, &mut limits.node_attempts, &mut notes);
+                }
+                "retry_budget" => positive(key, value, &mut limits.retry_budget, &mut notes),
+                "approve_plan" => limits.approve_plan = value.as_bool().unwrap_or(true),
+                other => {
+                    let node = other.strip_prefix("node_timeouts.").and_then(Node::from_name);
+                    let Some(node) = node else { continue };
+                    let mut seconds = 0;
+                    positive(key, value, &mut seconds, &mut notes);
+                    if seconds > 0 {
+                        limits.timeouts.insert(node, Duration::from_secs(seconds.into()));
+                    }
+                }
+            }
+        }
+        (limits, notes)
+    }
+
+    /// How long a node may take.
+    pub fn timeout(&self, node: Node) -> Duration {
+        self.timeouts.get(&node).copied().unwrap_or_else(|| default_timeout(node))
+    }
+}
+
+/// How long a node may take when nobody says otherwise.
+pub const fn default_timeout(node: Node) -> Duration {
+    Duration::from_secs(match node {
+        Node::LoadTaskContext | Node::DispatchStep | Node::MarkFailed => 30,
+        Node::PlanSteps | Node::VerifyStepResult => 120,
+        Node::CollectResult => 600,
+        Node::FinalizeSummary => 60,
+    })
+}
+
+/// How long to wait before the attempt after `attempt` (1 is the first): 1 s, doubling, at most 30 s.
+pub fn backoff(attempt: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1).min(10));
+    BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_LAST)
+}
+
+fn positive(key: &DottedKey, value: &Value, taken: &mut u32, notes: &mut Vec<Note>) {
+    match value.as_u64().and_then(|value| u32::try_from(value).ok()) {
+        Some(number) if number > 0 => *taken = number,
+        Some(_) | None => {
+            notes.push(Note::new(format!("{key} must be above 0: using the default")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(entries: &[(&str, Value)]) -> (Limits, Vec<String>) {
+        let preferences =
+            entries.iter().map(|(key, value)| (key.parse().unwrap(), value.clone())).collect();
+        let (limits, notes) = Limits::read(&preferences);
+        (limits, notes.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn without_preferences_the_defaults_hold() {
+        let (limits, notes) = read(&[]);
+        assert_eq!(limits, Limits::default());
+        assert_eq!((limits.step_attempts, limits.node_attempts), (3, 3));
+        let seconds: Vec<_> =
+            Node::ALL.iter().map(|node| limits.timeout(*node).as_secs()).collect();
+        assert_eq!(seconds, [30, 120, 30, 600, 120, 60, 30]);
+        assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn preferences_change_the_numbers_and_bad_ones_become_the_default_with_a_note() {
+        let (limits, notes) = read(&[
+            ("workflow.max_step_retries", json!(5)),
+            ("workflow.max_node_retries", json!(0)),
+            ("workflow.max_parallel_units", json!(99)),
+            ("workflow.node_timeouts.plan_steps", json!(7)),
+            ("workflow.node_timeouts.collect_result", json!("soon")),
+        ]);
+        assert_eq!(limits.step_attempts, 5);
+        assert_eq!(limits.node_attempts, 3);
+        assert_eq!(limits.max_parallel_units, 32);
+        assert_eq!(limits.timeout(Node::PlanSteps), Duration::from_secs(7));
+        assert_eq!(limits.timeout(Node::CollectResult), Duration::from_mins(10));
+        assert_eq!(
+            notes,
+            [
+                "workflow.max_node_retries must be above 0: using the default",
+                "workflow.max_parallel_units is 99, which is outside 1 to 32: using 32",
+                "workflow.node_timeouts.collect_result must be above 0: using the default",
+            ]
+        );
+    }
+
+    #[test]
+    fn backing_off_starts_at_a_second_and_doubles_to_thirty() {
+        let seconds: Vec<_> = (1..=8).map(|attempt| backoff(attempt).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(backoff(u32::MAX).as_secs(), 30);
+    }
+}

@@ -1,0 +1,201 @@
+//! A plan: a graph of work units without a circle, and which of them may be sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    names::{Prose, TaskName},
+    tuning::PLANNER_MAX_STEPS,
+    workflow::units::UnitState,
+};
+
+/// The name of a unit in its plan; the rule is that of a task's name.
+pub type UnitKey = TaskName;
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedUnit {
+    /// Its name, unique in the task.
+    pub key: UnitKey,
+    /// What is to be done.
+    pub title: Prose,
+    /// The units that must be done before it.
+    #[serde(default)]
+    pub depends_on: Vec<UnitKey>,
+    /// What the job is given.
+    #[serde(default)]
+    pub payload: Value,
+}
+
+/// A plan that holds together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "PlanText", into = "PlanText")]
+pub struct Plan {
+    steps: Vec<PlannedUnit>,
+    assumptions: Vec<Prose>,
+}
+
+/// A plan as it is written, not yet looked at.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanText {
+    /// The units.
+    pub steps: Vec<PlannedUnit>,
+    /// What the plan takes for granted.
+    #[serde(default)]
+    pub assumptions: Vec<Prose>,
+}
+
+/// Why a plan does not hold together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Too few or too many units.
+    #[error("a plan has 1 to {max} units, got {got}")]
+    Size {
+        /// Most units.
+        max: i64,
+        /// How many there are.
+        got: usize,
+    },
+    /// Two units have one name.
+    #[error("the plan has two units called `{0}`")]
+    Twice(UnitKey),
+    /// A unit depends on one that is not there.
+    #[error("unit `{unit}` depends on `{missing}`, which is not in the plan")]
+    Missing {
+        /// The unit.
+        unit: UnitKey,
+        /// What is not there.
+        missing: UnitKey,
+    },
+    /// Units depend on each other in a circle.
+    #[error("units depend on each other in a circle: {0}")]
+    Circle(String),
+}
+
+impl Plan {
+    /// The units, in the order of the plan.
+    pub fn steps(&self) -> &[PlannedUnit] {
+        &self.steps
+    }
+
+    /// What the plan takes for granted.
+    pub fn assumptions(&self) -> &[Prose] {
+        &self.assumptions
+    }
+}
+
+impl TryFrom<PlanText> for Plan {
+    type Error = PlanError;
+
+    fn try_from(text: PlanText) -> Result<Self, PlanError> {
+        let PlanText { steps, assumptions } = text;
+        let max = PLANNER_MAX_STEPS.max;
+        if steps.is_empty() || i64::try_from(steps.len()).is_ok_and(|got| got > max) {
+            return Err(PlanError::Size { max, got: steps.len() });
+        }
+        let mut keys = BTreeSet::new();
+        if let Some(twice) = steps.iter().find(|unit| !keys.insert(&unit.key)) {
+            return Err(PlanError::Twice(twice.key.clone()));
+        }
+        for unit in &steps {
+            if let Some(missing) = unit.depends_on.iter().find(|key| !keys.contains(key)) {
+                let (unit, missing) = (unit.key.clone(), missing.clone());
+                return Err(PlanError::Missing { unit, missing });
+            }
+        }
+        if let Some(circle) = circle(&steps) {
+            return Err(PlanError::Circle(circle));
+        }
+        Ok(Self { steps, assumptions })
+    }
+}
+
+impl From<Plan> for PlanText {
+    fn from(plan: Plan) -> Self {
+        Self { steps: plan.steps, assumptions: plan.assumptions }
+    }
+}
+
+/// Takes away what depends on nothing left, until nothing remains; what remains holds a circle, which is named.
+fn circle(steps: &[PlannedUnit]) -> Option<String> {
+    let mut left: BTreeMap<&UnitKey, &[UnitKey]> =
+        steps.iter().map(|unit| (&unit.key, unit.depends_on.as_slice())).collect();
+    loop {
+        let free: Vec<&UnitKey> = left
+            .iter()
+            .filter(|(_, needs)| needs.iter().all(|key| !left.contains_key(key)))
+            .map(|(key, _)| *key)
+            .collect();
+        if free.is_empty() {
+            break;
+        }
+        for key in free {
+            left.remove(key);
+        }
+    }
+    let mut at: &UnitKey = left.first_key_value()?.0;
+    let mut path: Vec<&UnitKey> = Vec::new();
+    while !path.contains(&at) {
+        path.push(at);
+        at = left.get(at)?.iter().find(|key| left.contains_key(key))?;
+    }
+    let from = path.iter().position(|key| *key == at)?;
+    let names = path[from..].iter().chain([&at]).map(|key| key.as_str());
+    Some(names.collect::<Vec<_>>().join(" → "))
+}
+
+/// A unit as the decision about dispatching sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a> {
+    /// Its name.
+    pub key: &'a UnitKey,
+    /// What must be done before.
+    pub depends_on: &'a [UnitKey],
+    /// Where it stands.
+    pub state: UnitState,
+}
+
+/// What dispatching is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dispatch<'a> {
+    /// Send these units.
+    Send(Vec<&'a UnitKey>),
+    /// Nothing can be sent now; results are awaited.
+    Await,
+    /// Every unit has ended well or is not wanted any more.
+    Done,
+    /// Nothing is out and nothing can ever be sent: this unit can never start.
+    Stuck(&'a UnitKey),
+}
+
+/// Decides which units to send: those whose dependencies are done, in the order of the plan, while places are free.
+pub fn dispatch<'a>(units: &[Standing<'a>], max_parallel: u32) -> Dispatch<'a> {
+    let state_of = |key: &UnitKey| units.iter().find(|unit| unit.key == key).map(|unit| unit.state);
+    let ready = |unit: &&Standing<'a>| {
+        unit.state == UnitState::Pending
+            && unit.depends_on.iter().all(|key| state_of(key) == Some(UnitState::Done))
+    };
+    let out = units
+        .iter()
+        .filter(|unit| matches!(unit.state, UnitState::Dispatched | UnitState::Collected))
+        .count();
+    let places = usize::try_from(max_parallel).unwrap_or(usize::MAX).saturating_sub(out);
+    let send: Vec<_> = units.iter().filter(ready).map(|unit| unit.key).take(places).collect();
+    if !send.is_empty() {
+        return Dispatch::Send(send);
+    }
+    if out > 0 {
+        return Dispatch::Await;
+    }
+    match units.iter().find(|unit| !matches!(unit.state, UnitState::Done | UnitState::Cancelled)) {
+        Some(unit) => Dispatch::Stuck(unit.key),
+        None => Dispatch::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Waiting: always for a reason, and always with somebody who can end it.
+
+use serde::{Deserialize, Serialize};
+
+/// What a run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// A job that is out.
+    Job,
+    /// A person's yes to the plan.
+    Approval,
+    /// A person's answer to a question.
+    HumanInput,
+    /// A person paused the task.
+    Paused,
+    /// The time of the next attempt.
+    Retry,
+    /// A provider's quota.
+    Quota,
+    /// An agent that is not connected.
+    Agent,
+}
+
+/// Who can end a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitOwner {
+    /// Whoever works on the jobs.
+    Worker,
+    /// A person who may steer the task.
+    Person,
+    /// The clock.
+    Clock,
+    /// Whoever runs the installation.
+    Operator,
+}
+
+impl WaitReason {
+    /// Every reason.
+    pub const ALL: [Self; 7] = [
+        Self::Job,
+        Self::Approval,
+        Self::HumanInput,
+        Self::Paused,
+        Self::Retry,
+        Self::Quota,
+        Self::Agent,
+    ];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Approval => "approval",
+            Self::HumanInput => "human_input",
+            Self::Paused => "paused",
+            Self::Retry => "retry",
+            Self::Quota => "quota",
+            Self::Agent => "agent",
+        }
+    }
+
+    /// The reason of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+
+    /// Who can end it.
+    pub const fn owner(self) -> WaitOwner {
+        match self {
+            Self::Job => WaitOwner::Worker,
+            Self::Approval | Self::HumanInput | Self::Paused => WaitOwner::Person,
+            Self::Retry | Self::Quota => WaitOwner::Clock,
+            Self::Agent => WaitOwner::Operator,
+        }
+    }
+
+    /// Whether a start is refused until a person has ended the wait.
+    pub const fn blocks(self) -> bool {
+        match self {
+            Self::Approval | Self::HumanInput | Self::Paused => true,
+            Self::Job | Self::Retry | Self::Quota | Self::Agent => false,
+        }
+    }
+}
+
+impl WaitOwner {
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Person => "person",
+            Self::Clock => "clock",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wait_has_a_name_and_an_owner_and_only_people_block() {
+        for reason in WaitReason::ALL {
+            assert_eq!(WaitReason::from_name(reason.as_str()), Some(reason));
+            assert_eq!(reason.blocks(), reason.owner() == WaitOwner::Person, "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What people told running tasks.
+
+use cynode_core::{
+    ids::{InstructionId, TaskId, UserId},
+    workflow::instructions::InstructionKind,
+};
+
+use crate::{Conn, DbError};
+
+/// An instruction that waits to be taken up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Its id.
+    pub id: InstructionId,
+    /// What is to be done.
+    pub kind: InstructionKind,
+    /// What was said.
+    pub text: Option<String>,
+    /// Who said it.
+    pub by: UserId,
+}
+
+/// Stores an instruction and wakes the run.
+#[tracing::instrument(name = "db.instructions.give", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
+pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        WITH told AS (
+            UPDATE workflow_runs
+            SET wakes = wakes + 1, due_at = clock_timestamp(), instructions_waiting = instructions_waiting + 1
+            WHERE task_id = $2 AND ended_at IS NULL
+            RETURNING task_id
+        )
+        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at)
+        SELECT $1, task_id, $3, $4, $5, clock_timestamp()
+        FROM told
+        ",
+        given.id.as_uuid(),
+        task.as_uuid(),
+        given.kind.as_str(),
+        given.text,
+        given.by.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Takes up what waits, oldest first; `sequence` is the checkpoint after which it was taken up.
+#[tracing::instrument(name = "db.instructions.take_up", skip_all, fields(task.id = %task))]
+pub async fn take_up(
+    conn: &mut Conn,
+    task: TaskId,
+    sequence: i64,
+) -> Result<Vec<Instruction>, DbError> {
+    sqlx::query!(
+        "UPDATE workflow_runs SET instructions_waiting = 0 WHERE task_id = $1",
+        task.as_uuid()
+    )
+    .execute(&mut *conn)
+    .await?;
+    let mut rows = sqlx::query!(
+        "
+        UPDATE task_instructions
+        SET taken_up_at = clock_timestamp(), sequence = $2
+        WHERE task_id = $1 AND taken_up_at IS NULL
+        RETURNING instruction_id, kind, text, given_by, number
+        ",
+        task.as_uuid(),
+        sequence,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.sort_by_key(|row| row.number);
+    rows.into_iter()
+        .map(|row| {
+            Ok(Instruction {
+                id: InstructionId::from_uuid(row.instruction_id),
+                kind: InstructionKind::from_name(&row.kind)
+                    .ok_or(DbError::Corrupt { table: "task_instructions", column: "kind" })?,
+                text: row.text,
+                by: UserId::from_uuid(row.given_by),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,111 @@
+//! Tokens of programs that work for the installation.
+
+use cynode_core::ids::ServiceTokenId;
+use time::OffsetDateTime;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// What a service may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// Drives tasks.
+    Runner,
+    /// Works on jobs.
+    Worker,
+}
+
+/// A service that the database knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// The token.
+    pub id: ServiceTokenId,
+    /// What it may do.
+    pub kind: ServiceKind,
+    /// What it is called.
+    pub name: String,
+}
+
+impl ServiceKind {
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runner => "runner",
+            Self::Worker => "worker",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Runner, Self::Worker].into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// Stores a new token's hash.
+#[tracing::instrument(name = "db.service_tokens.insert", skip_all)]
+pub async fn insert(
+    conn: &mut Conn,
+    service: &Service,
+    hash: &[u8; 32],
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO service_tokens (service_token_id, kind, name, token_hash, created_at)
+        VALUES ($1, $2, $3, $4, $5)
+        ",
+        service.id.as_uuid(),
+        service.kind.as_str(),
+        service.name,
+        hash as &[u8],
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Ends every token of that kind and name, for a service that gets a new one. Gives how many there were.
+#[tracing::instrument(name = "db.service_tokens.revoke", skip_all)]
+pub async fn revoke(
+    conn: &mut Conn,
+    kind: ServiceKind,
+    name: &str,
+    now: OffsetDateTime,
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "UPDATE service_tokens SET revoked_at = $3 WHERE kind = $1 AND name = $2 AND revoked_at IS NULL",
+        kind.as_str(),
+        name,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// The services behind those of the tokens that work.
+#[tracing::instrument(name = "db.service_tokens.find", skip_all)]
+pub async fn find(
+    conn: &mut Conn,
+    hashes: &[[u8; 32]],
+) -> Result<Vec<([u8; 32], Service)>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT service_token_id, kind, name, service_tokens.token_hash
+        FROM unnest($1::bytea[]) AS shown (hash) JOIN service_tokens ON token_hash = hash
+        WHERE revoked_at IS NULL
+        ",
+        hashes as &[[u8; 32]],
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let hash =
+                row.token_hash.try_into().map_err(corrupt("service_tokens", "token_hash"))?;
+            let kind = ServiceKind::from_name(&row.kind)
+                .ok_or(DbError::Corrupt { table: "service_tokens", column: "kind" })?;
+            let id = ServiceTokenId::from_uuid(row.service_token_id);
+            Ok((hash, Service { id, kind, name: row.name }))
+        })
+        .collect()
+}

@@ -1,0 +1,108 @@
+//! What happened to a task, in order, for people.
+
+use cynode_core::{ids::TaskId, workflow::waits::WaitReason};
+use cynode_wire::timeline::{JobEntry, StepEntry, WaitEntry};
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// Most entries of a kind that a timeline shows.
+const MOST: i64 = 1000;
+
+/// The steps of a run, in order; of a very long run the last ones.
+#[tracing::instrument(name = "db.timeline.steps", skip_all, fields(task.id = %task))]
+pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT sequence, node, verdict, unit_key, attempt, actor, duration_ms, cost_micros, note, at
+        FROM workflow_transitions
+        WHERE task_id = $1
+        ORDER BY sequence DESC
+        LIMIT $2
+        ",
+        task.as_uuid(),
+        MOST,
+    )
+    .fetch_all(conn)
+    .await?;
+    let steps = rows.into_iter().rev().map(|row| {
+        let number = |value: i64, column| {
+            u64::try_from(value).map_err(corrupt("workflow_transitions", column))
+        };
+        Ok(StepEntry {
+            sequence: row.sequence,
+            node: row.node,
+            verdict: row.verdict,
+            unit: row.unit_key,
+            attempt: u32::try_from(row.attempt)
+                .map_err(corrupt("workflow_transitions", "attempt"))?,
+            actor: row.actor,
+            duration_ms: number(row.duration_ms, "duration_ms")?,
+            cost_micros: number(row.cost_micros, "cost_micros")?,
+            note: row.note,
+            at: row.at,
+        })
+    });
+    steps.collect()
+}
+
+/// The waits of a run, in order.
+#[tracing::instrument(name = "db.timeline.waits", skip_all, fields(task.id = %task))]
+pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT reason, owner, question, opened_at, expires_at, resolved_at, resolution, answer
+        FROM waits
+        WHERE task_id = $1
+        ORDER BY sequence DESC, wait_id DESC
+        LIMIT $2
+        ",
+        task.as_uuid(),
+        MOST,
+    )
+    .fetch_all(conn)
+    .await?;
+    let waits = rows.into_iter().rev().map(|row| {
+        Ok(WaitEntry {
+            reason: WaitReason::from_name(&row.reason)
+                .ok_or(DbError::Corrupt { table: "waits", column: "reason" })?,
+            owner: row.owner,
+            question: row.question,
+            opened_at: row.opened_at,
+            expires_at: row.expires_at,
+            resolved_at: row.resolved_at,
+            resolution: row.resolution,
+            answer: row.answer,
+        })
+    });
+    waits.collect()
+}
+
+/// The jobs of a task, in order.
+#[tracing::instrument(name = "db.timeline.jobs", skip_all, fields(task.id = %task))]
+pub async fn jobs(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT u.key, j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at
+        FROM jobs j JOIN work_units u USING (unit_id)
+        WHERE j.task_id = $1
+        ORDER BY j.queued_at DESC, u.position DESC
+        LIMIT $2
+        ",
+        task.as_uuid(),
+        MOST,
+    )
+    .fetch_all(conn)
+    .await?;
+    let jobs = rows.into_iter().rev().map(|row| {
+        Ok(JobEntry {
+            unit: row.key,
+            attempt: u32::try_from(row.attempt).map_err(corrupt("jobs", "attempt"))?,
+            state: row.state,
+            worker: row.worker,
+            queued_at: row.queued_at,
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+        })
+    });
+    jobs.collect()
+}

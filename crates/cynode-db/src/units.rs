@@ -1,0 +1,251 @@
+//! The steps of a task's plan.
+
+use cynode_core::{
+    ids::{TaskId, UnitId},
+    workflow::{
+        plan::{PlannedUnit, UnitKey},
+        units::{JobState, UnitState},
+    },
+};
+use cynode_wire::workflow::{Finding, UnitJob, UnitView};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// The units of a task with their last jobs, in the order of the plan.
+#[tracing::instrument(name = "db.units.of_task", skip_all, fields(task.id = %task))]
+pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<UnitView>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT u.key, u.title, u.depends_on, u.state, u.attempts, u.findings,
+            j.attempt AS "job_attempt?", j.state AS "job_state?", j.collected_at AS "collected_at?", j.result AS "result?"
+        FROM work_units u
+        -- Looked up one by one, whatever a plan that was made for an empty table thinks.
+        LEFT JOIN LATERAL (
+            SELECT attempt, state, collected_at, CASE WHEN collected_at IS NULL THEN result END AS result
+            FROM jobs WHERE unit_id = u.unit_id AND attempt = u.attempts
+            OFFSET 0
+        ) AS j ON true
+        WHERE u.task_id = $1
+        ORDER BY u.position, u.key
+        "#,
+        task.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let key = |text: String| UnitKey::try_from(text).map_err(corrupt("work_units", "key"));
+            let job = match (row.job_attempt, row.job_state) {
+                (Some(attempt), Some(state)) => Some(UnitJob {
+                    attempt: u32::try_from(attempt).map_err(corrupt("jobs", "attempt"))?,
+                    state: JobState::from_name(&state)
+                        .ok_or(DbError::Corrupt { table: "jobs", column: "state" })?,
+                    collected: row.collected_at.is_some(),
+                    result: row.result,
+                }),
+                _ => None,
+            };
+            Ok(UnitView {
+                key: key(row.key)?,
+                title: row.title.try_into().map_err(corrupt("work_units", "title"))?,
+                depends_on: row.depends_on.into_iter().map(key).collect::<Result<_, _>>()?,
+                state: UnitState::from_name(&row.state)
+                    .ok_or(DbError::Corrupt { table: "work_units", column: "state" })?,
+                attempts: u32::try_from(row.attempts).map_err(corrupt("work_units", "attempts"))?,
+                findings: serde_json::from_value(row.findings)
+                    .map_err(corrupt("work_units", "findings"))?,
+                job,
+            })
+        })
+        .collect()
+}
+
+/// Makes the plan's units exist: new ones are added, ones that have not ended are brought up to date, ones that the plan
+/// does not name are cancelled. What is done stays done.
+#[tracing::instrument(name = "db.units.plan", skip_all, fields(task.id = %task))]
+pub async fn plan(
+    conn: &mut Conn,
+    task: TaskId,
+    units: &[(UnitId, &PlannedUnit)],
+) -> Result<(), DbError> {
+    let keys: Vec<&str> = units.iter().map(|(_, unit)| unit.key.as_str()).collect();
+    let depends_on: Vec<Value> = units
+        .iter()
+        .map(|(_, unit)| unit.depends_on.iter().map(|key| key.as_str()).collect())
+        .collect();
+    sqlx::query!(
+        "
+        INSERT INTO work_units (unit_id, task_id, key, title, position, depends_on, payload, state, updated_at)
+        SELECT unit_id, $1, key, title, ordinal - 1,
+            ARRAY(SELECT jsonb_array_elements_text(depends_on)), payload, 'pending', clock_timestamp()
+        FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[])
+            WITH ORDINALITY AS given (unit_id, key, title, depends_on, payload, ordinal)
+        ON CONFLICT ON CONSTRAINT work_units_key_once DO UPDATE
+        SET title = excluded.title, position = excluded.position, depends_on = excluded.depends_on,
+            payload = excluded.payload, updated_at = excluded.updated_at,
+            state = CASE WHEN work_units.state IN ('cancelled', 'failed') THEN 'pending' ELSE work_units.state END
+        WHERE work_units.state <> 'done'
+        ",
+        task.as_uuid(),
+        &units.iter().map(|(id, _)| id.as_uuid()).collect::<Vec<_>>(),
+        &keys as &[&str],
+        &units.iter().map(|(_, unit)| unit.title.as_str()).collect::<Vec<_>>() as &[&str],
+        &depends_on,
+        &units.iter().map(|(_, unit)| unit.payload.clone()).collect::<Vec<_>>(),
+    )
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query!(
+        "
+        UPDATE work_units
+        SET state = 'cancelled', updated_at = clock_timestamp()
+        WHERE task_id = $1 AND NOT key = ANY($2) AND state IN ('pending', 'dispatched', 'collected')
+        ",
+        task.as_uuid(),
+        &keys as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Moves a unit on, if its present state and attempt allow it. `false` when they do not.
+#[tracing::instrument(name = "db.units.move_on", skip_all, fields(task.id = %task, unit = %key))]
+pub async fn move_on(
+    conn: &mut Conn,
+    task: TaskId,
+    key: &UnitKey,
+    attempt: u32,
+    to: UnitState,
+    findings: Option<&[Finding]>,
+) -> Result<bool, DbError> {
+    let findings = findings
+        .map(serde_json::to_value)
+        .transpose()
+        .map_err(corrupt("work_units", "findings"))?;
+    let from = UnitState::before(to);
+    let done = sqlx::query!(
+        "
+        UPDATE work_units
+        SET state = $4, findings = coalesce($5, findings), updated_at = clock_timestamp()
+        WHERE task_id = $1 AND key = $2 AND attempts = $3 AND state = ANY($6)
+        ",
+        task.as_uuid(),
+        key.as_str(),
+        attempt.cast_signed(),
+        to.as_str(),
+        findings,
+        &from as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// A job for a unit that is pending: the unit is dispatched and the job queued, together. `None` when the unit is not
+/// pending or the attempt is not the one that follows.
+#[tracing::instrument(name = "db.units.dispatch", skip_all, fields(task.id = %task, unit = %key))]
+pub async fn dispatch(
+    conn: &mut Conn,
+    task: TaskId,
+    key: &UnitKey,
+    job: &NewJob<'_>,
+) -> Result<Option<()>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        WITH sent AS (
+            UPDATE work_units
+            SET state = 'dispatched', attempts = $3, updated_at = clock_timestamp()
+            WHERE task_id = $1 AND key = $2 AND attempts = $3 - 1 AND state = 'pending'
+            RETURNING unit_id, title, payload
+        )
+        INSERT INTO jobs (job_id, task_id, unit_id, attempt, state, payload, trace_id, queued_at, deadline_at)
+        SELECT $4, $1, unit_id, $3, 'queued',
+            jsonb_build_object('title', title, 'unit', payload, 'remedy', $5::jsonb, 'timeout_seconds', $6::bigint),
+            $7, clock_timestamp(), NULL
+        FROM sent
+        RETURNING 1 AS "made!"
+        "#,
+        task.as_uuid(),
+        key.as_str(),
+        job.attempt,
+        job.id,
+        job.remedy,
+        job.timeout_seconds,
+        job.trace,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|_| ()))
+}
+
+/// A job to be queued.
+#[derive(Clone, Debug)]
+pub struct NewJob<'a> {
+    /// Its id.
+    pub id: Uuid,
+    /// Which attempt of the unit.
+    pub attempt: i32,
+    /// What is to be done otherwise than the last time.
+    pub remedy: &'a Value,
+    /// Most seconds from claim to result.
+    pub timeout_seconds: i64,
+    /// The trace of the run.
+    pub trace: &'a str,
+}
+
+/// Marks the result of a unit's job as taken, if it has ended and was not taken before.
+#[tracing::instrument(name = "db.units.take_result", skip_all, fields(task.id = %task, unit = %key))]
+pub async fn take_result(
+    conn: &mut Conn,
+    task: TaskId,
+    key: &UnitKey,
+    attempt: u32,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE jobs j
+        SET collected_at = clock_timestamp()
+        FROM work_units u
+        WHERE u.task_id = $1 AND u.key = $2 AND j.unit_id = u.unit_id AND j.attempt = $3
+          AND j.state IN ('succeeded', 'failed', 'lost') AND j.collected_at IS NULL
+        ",
+        task.as_uuid(),
+        key.as_str(),
+        attempt.cast_signed(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Cancels every unit of a task that has not ended.
+pub async fn cancel_all(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE work_units
+        SET state = 'cancelled', updated_at = clock_timestamp()
+        WHERE task_id = $1 AND state IN ('pending', 'dispatched', 'collected')
+        ",
+        task.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether a task has units that are neither done nor unwanted.
+pub async fn unsettled(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (
+            SELECT FROM work_units WHERE task_id = $1 AND state NOT IN ('done', 'cancelled')) AS "found!"
+        "#,
+        task.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(found)
+}

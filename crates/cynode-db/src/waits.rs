@@ -1,0 +1,153 @@
+//! What runs wait for.
+
+use cynode_core::{
+    ids::{TaskId, UserId, WaitId},
+    workflow::waits::WaitReason,
+};
+use cynode_wire::workflow::{EndedWait, Resolution};
+
+use crate::{Conn, DbError};
+
+/// A wait to be opened.
+#[derive(Clone, Debug)]
+pub struct NewWait<'a> {
+    /// Its id.
+    pub id: WaitId,
+    /// The checkpoint that opened it.
+    pub sequence: i64,
+    /// What is waited for.
+    pub reason: WaitReason,
+    /// What the owner is asked.
+    pub question: Option<&'a str>,
+    /// After how long nobody is waited for any more.
+    pub expires_in_ms: Option<i64>,
+}
+
+/// Opens a wait. At most one of a task is open; a second is our mistake and is refused.
+#[tracing::instrument(name = "db.waits.open", skip_all, fields(task.id = %task, reason = wait.reason.as_str()))]
+pub async fn open(conn: &mut Conn, task: TaskId, wait: &NewWait<'_>) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO waits (wait_id, task_id, sequence, reason, owner, question, opened_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), clock_timestamp() + $7::bigint * interval '1 millisecond')
+        ",
+        wait.id.as_uuid(),
+        task.as_uuid(),
+        wait.sequence,
+        wait.reason.as_str(),
+        wait.reason.owner().as_str(),
+        wait.question,
+        wait.expires_in_ms,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A wait that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its id.
+    pub id: WaitId,
+    /// What is waited for.
+    pub reason: WaitReason,
+}
+
+pub(crate) fn open_of(id: Option<uuid::Uuid>, name: Option<&str>) -> Result<Option<Open>, DbError> {
+    let both = id.zip(name);
+    both.map(|(id, name)| Ok(Open { id: WaitId::from_uuid(id), reason: reason(name)? })).transpose()
+}
+
+/// The open wait of a task, locked until the transaction ends.
+#[tracing::instrument(name = "db.waits.lock_open", skip_all, fields(task.id = %task))]
+pub async fn lock_open(conn: &mut Conn, task: TaskId) -> Result<Option<Open>, DbError> {
+    let row = sqlx::query!(
+        "
+        SELECT wait_id, reason FROM waits
+        WHERE task_id = $1 AND resolved_at IS NULL
+        FOR UPDATE
+        ",
+        task.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    let (id, name) = row.map(|row| (row.wait_id, row.reason)).unzip();
+    open_of(id, name.as_deref())
+}
+
+fn reason(name: &str) -> Result<WaitReason, DbError> {
+    WaitReason::from_name(name).ok_or(DbError::Corrupt { table: "waits", column: "reason" })
+}
+
+/// Ends a wait that is open; `false` when it was ended before.
+#[tracing::instrument(name = "db.waits.resolve", skip_all, fields(wait.id = %wait))]
+pub async fn resolve(
+    conn: &mut Conn,
+    wait: WaitId,
+    resolution: Resolution,
+    answer: Option<&str>,
+    by: Option<UserId>,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE waits
+        SET resolved_at = clock_timestamp(), resolution = $2, answer = $3, resolved_by = $4
+        WHERE wait_id = $1 AND resolved_at IS NULL
+        ",
+        wait.as_uuid(),
+        resolution.as_str(),
+        answer,
+        by.map(UserId::as_uuid),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// How the wait that the checkpoint of that number opened was ended.
+#[tracing::instrument(name = "db.waits.ended", skip_all, fields(task.id = %task))]
+pub async fn ended(
+    conn: &mut Conn,
+    task: TaskId,
+    sequence: i64,
+) -> Result<Option<EndedWait>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT reason, resolution AS "resolution!", answer FROM waits
+        WHERE task_id = $1 AND sequence = $2 AND resolved_at IS NOT NULL
+        ORDER BY wait_id DESC
+        LIMIT 1
+        "#,
+        task.as_uuid(),
+        sequence,
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        Ok(EndedWait {
+            reason: reason(&row.reason)?,
+            resolution: Resolution::from_name(&row.resolution)
+                .ok_or(DbError::Corrupt { table: "waits", column: "resolution" })?,
+            answer: row.answer,
+        })
+    })
+    .transpose()
+}
+
+/// Open waits whose time is over, oldest first.
+#[tracing::instrument(name = "db.waits.expired", skip_all)]
+pub async fn expired(conn: &mut Conn, most: i64) -> Result<Vec<(WaitId, TaskId)>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT wait_id, task_id FROM waits
+        WHERE resolved_at IS NULL AND expires_at < clock_timestamp()
+        ORDER BY expires_at
+        LIMIT $1
+        ",
+        most,
+    )
+    .fetch_all(conn)
+    .await?;
+    let ids = rows.into_iter();
+    Ok(ids.map(|row| (WaitId::from_uuid(row.wait_id), TaskId::from_uuid(row.task_id))).collect())
+}

@@ -1,0 +1,726 @@
+//! Runs, leases and checkpoints.
+//!
+//! Whoever locks several rows of one task takes them in this order, so that two can never wait for each other: task,
+//! lease, checkpoint, run, wait, units, jobs.
+
+use cynode_core::{
+    ids::{RunId, TaskId},
+    tasks::TaskStateName,
+    trace::TraceId,
+    workflow::{Node, Verdict},
+};
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// Asks for a task to be driven: from now on if `due`, else when something wakes it. Asked again, nothing changes.
+#[tracing::instrument(name = "db.workflow.request", skip_all, fields(task.id = %task))]
+pub async fn request(
+    conn: &mut Conn,
+    task: TaskId,
+    run: RunId,
+    trace: TraceId,
+    due: bool,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO workflow_runs (task_id, run_id, trace_id, due_at, created_at)
+        VALUES ($1, $2, $3, CASE WHEN $4::bool THEN clock_timestamp() END, clock_timestamp())
+        ON CONFLICT (task_id) DO NOTHING
+        ",
+        task.as_uuid(),
+        run.as_uuid(),
+        trace.to_string(),
+        due,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Something happened to these tasks from outside: their runs are due, unless they have ended.
+#[tracing::instrument(name = "db.workflow.wake", skip_all)]
+pub async fn wake(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE workflow_runs
+        SET wakes = wakes + 1, due_at = clock_timestamp()
+        WHERE task_id = ANY($1) AND ended_at IS NULL
+        ",
+        tasks,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Who asks for a lease.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimant<'a> {
+    /// The runner.
+    pub holder: &'a str,
+    /// The attempt at driving.
+    pub lease_id: &'a str,
+    /// The process.
+    pub instance: &'a str,
+    /// For how long.
+    pub ttl_ms: i64,
+}
+
+/// What became of a request for a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// It was granted now.
+    New {
+        /// The token of the grant.
+        fencing_token: i64,
+        /// Until when.
+        expires_at: OffsetDateTime,
+    },
+    /// The same process has it already.
+    Already {
+        /// The token of the grant.
+        fencing_token: i64,
+        /// Until when.
+        expires_at: OffsetDateTime,
+    },
+    /// Somebody else has it.
+    Held {
+        /// Who.
+        holder: String,
+        /// Until when.
+        expires_at: OffsetDateTime,
+    },
+}
+
+/// Grants the lease if it is free, expired, or the claimant's own from another process: one statement, by the database's
+/// clock. Each grant raises the token.
+#[tracing::instrument(name = "db.workflow.grant", skip_all, fields(task.id = %task))]
+pub async fn grant(
+    conn: &mut Conn,
+    task: TaskId,
+    claimant: Claimant<'_>,
+) -> Result<Granted, DbError> {
+    let new = sqlx::query!(
+        "
+        INSERT INTO task_workflow_lease AS l (task_id, lease_id, holder, instance, fencing_token, expires_at)
+        VALUES ($1, $2, $3, $4, 1, clock_timestamp() + $5::bigint * interval '1 millisecond')
+        ON CONFLICT (task_id) DO UPDATE
+        SET lease_id = excluded.lease_id, holder = excluded.holder, instance = excluded.instance,
+            fencing_token = l.fencing_token + 1, expires_at = excluded.expires_at
+        WHERE l.expires_at <= clock_timestamp()
+           OR (l.holder = excluded.holder AND l.lease_id = excluded.lease_id AND l.instance <> excluded.instance)
+        RETURNING fencing_token, expires_at
+        ",
+        task.as_uuid(),
+        claimant.lease_id,
+        claimant.holder,
+        claimant.instance,
+        claimant.ttl_ms,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    if let Some(row) = new {
+        return Ok(Granted::New { fencing_token: row.fencing_token, expires_at: row.expires_at });
+    }
+    // The row is locked by the statement before: what is found now is what it saw.
+    let own = sqlx::query!(
+        "
+        UPDATE task_workflow_lease
+        SET expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond'
+        WHERE task_id = $1 AND lease_id = $2 AND holder = $3 AND instance = $4
+        RETURNING fencing_token, expires_at
+        ",
+        task.as_uuid(),
+        claimant.lease_id,
+        claimant.holder,
+        claimant.instance,
+        claimant.ttl_ms,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    if let Some(row) = own {
+        return Ok(Granted::Already {
+            fencing_token: row.fencing_token,
+            expires_at: row.expires_at,
+        });
+    }
+    let held = sqlx::query!(
+        "SELECT holder, expires_at FROM task_workflow_lease WHERE task_id = $1",
+        task.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(Granted::Held { holder: held.holder, expires_at: held.expires_at })
+}
+
+/// A lease as its holder names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease<'a> {
+    /// The task.
+    pub task: TaskId,
+    /// The attempt at driving.
+    pub lease_id: &'a str,
+    /// The token of the grant.
+    pub fencing_token: i64,
+}
+
+/// Gives a live lease more time; `None` when it is not live or not the holder's any more.
+#[tracing::instrument(name = "db.workflow.renew", skip_all, fields(task.id = %lease.task))]
+pub async fn renew(
+    conn: &mut Conn,
+    lease: Lease<'_>,
+    ttl_ms: i64,
+) -> Result<Option<(String, OffsetDateTime)>, DbError> {
+    let row = sqlx::query!(
+        "
+        UPDATE task_workflow_lease
+        SET expires_at = clock_timestamp() + $4::bigint * interval '1 millisecond'
+        WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
+        RETURNING holder, expires_at
+        ",
+        lease.task.as_uuid(),
+        lease.lease_id,
+        lease.fencing_token,
+        ttl_ms,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| (row.holder, row.expires_at)))
+}
+
+/// Gives a lease back; nothing happens when it is not the holder's any more.
+#[tracing::instrument(name = "db.workflow.release", skip_all, fields(task.id = %lease.task))]
+pub async fn release(conn: &mut Conn, lease: Lease<'_>) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE task_workflow_lease
+        SET expires_at = clock_timestamp()
+        WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
+        ",
+        lease.task.as_uuid(),
+        lease.lease_id,
+        lease.fencing_token,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Ends every grant of the task: whoever drives it is shut out from now on.
+#[tracing::instrument(name = "db.workflow.revoke", skip_all, fields(task.id = %task))]
+pub async fn revoke(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE task_workflow_lease
+        SET fencing_token = fencing_token + 1, expires_at = clock_timestamp()
+        WHERE task_id = $1
+        ",
+        task.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A run, its last checkpoint and its task's state.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The run.
+    pub run: RunId,
+    /// The trace of everything about it.
+    pub trace: TraceId,
+    /// How many things have happened to it from outside.
+    pub wakes: i64,
+    /// How many retries it has used.
+    pub retries_used: u32,
+    /// How many instructions wait to be taken up.
+    pub instructions_waiting: i32,
+    /// Whether somebody must drive it now.
+    pub due: bool,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// The task's state.
+    pub task_state: TaskStateName,
+    /// The last checkpoint, if it was ever driven.
+    pub checkpoint: Option<CheckpointRow>,
+    /// The wait that is open.
+    pub open_wait: Option<crate::waits::Open>,
+}
+
+/// A checkpoint as it is stored.
+#[derive(Clone, Debug)]
+pub struct CheckpointRow {
+    /// Its number.
+    pub sequence: i64,
+    /// The node that was last.
+    pub last_node: Option<Node>,
+    /// The node that is next; none when the run has ended.
+    pub next_node: Option<Node>,
+    /// What later nodes need.
+    pub state: Value,
+    /// When it was written.
+    pub updated_at: OffsetDateTime,
+}
+
+fn node(name: Option<&str>) -> Result<Option<Node>, DbError> {
+    name.map(|name| {
+        Node::from_name(name)
+            .ok_or(DbError::Corrupt { table: "workflow_checkpoints", column: "next_node" })
+    })
+    .transpose()
+}
+
+/// Where a run stands; `None` when nobody has asked for the task to be driven.
+#[tracing::instrument(name = "db.workflow.standing", skip_all, fields(task.id = %task))]
+pub async fn standing(conn: &mut Conn, task: TaskId) -> Result<Option<Standing>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT r.run_id, r.trace_id, r.wakes, r.retries_used, r.instructions_waiting, r.ended_at,
+            coalesce(r.due_at <= clock_timestamp(), false) AS "due!",
+            t.state AS task_state, c.sequence AS "sequence?", c.last_node, c.next_node, c.state AS "state?",
+            c.updated_at AS "updated_at?", w.wait_id AS "wait_id?", w.reason AS "reason?"
+        FROM workflow_runs r
+        JOIN tasks t USING (task_id)
+        LEFT JOIN workflow_checkpoints c USING (task_id)
+        LEFT JOIN waits w ON w.task_id = r.task_id AND w.resolved_at IS NULL
+        WHERE r.task_id = $1
+        "#,
+        task.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let checkpoint = match (row.sequence, row.state, row.updated_at) {
+        (Some(sequence), Some(state), Some(updated_at)) => Some(CheckpointRow {
+            sequence,
+            last_node: node(row.last_node.as_deref())?,
+            next_node: node(row.next_node.as_deref())?,
+            state,
+            updated_at,
+        }),
+        _ => None,
+    };
+    let task_state = TaskStateName::from_name(&row.task_state)
+        .ok_or(DbError::Corrupt { table: "tasks", column: "state" })?;
+    Ok(Some(Standing {
+        run: RunId::from_uuid(row.run_id),
+        trace: row.trace_id.parse().map_err(corrupt("workflow_runs", "trace_id"))?,
+        wakes: row.wakes,
+        retries_used: u32::try_from(row.retries_used)
+            .map_err(corrupt("workflow_runs", "retries_used"))?,
+        instructions_waiting: row.instructions_waiting,
+        due: row.due,
+        ended: row.ended_at.is_some(),
+        task_state,
+        checkpoint,
+        open_wait: crate::waits::open_of(row.wait_id, row.reason.as_deref())?,
+    }))
+}
+
+/// Makes the checkpoint before the first node.
+#[tracing::instrument(name = "db.workflow.begin", skip_all, fields(task.id = %task))]
+pub async fn begin(
+    conn: &mut Conn,
+    task: TaskId,
+    standing: &Standing,
+    fencing_token: i64,
+) -> Result<CheckpointRow, DbError> {
+    let updated_at = sqlx::query_scalar!(
+        "
+        INSERT INTO workflow_checkpoints
+            (task_id, run_id, sequence, next_node, state, fencing_token, trace_id, updated_at)
+        VALUES ($1, $2, 0, $3, '{}', $4, $5, clock_timestamp())
+        RETURNING updated_at
+        ",
+        task.as_uuid(),
+        standing.run.as_uuid(),
+        Node::FIRST.as_str(),
+        fencing_token,
+        standing.trace.to_string(),
+    )
+    .fetch_one(conn)
+    .await?;
+    let state = Value::Object(serde_json::Map::new());
+    Ok(CheckpointRow {
+        sequence: 0,
+        last_node: None,
+        next_node: Some(Node::FIRST),
+        state,
+        updated_at,
+    })
+}
+
+/// What a node did, to be stored.
+#[derive(Clone, Debug)]
+pub struct Step<'a> {
+    /// The number of the checkpoint.
+    pub sequence: i64,
+    /// The node that ran.
+    pub node: Node,
+    /// What it found.
+    pub verdict: Verdict,
+    /// The node that follows; none when the run ends.
+    pub next_node: Option<Node>,
+    /// What later nodes need.
+    pub state: &'a Value,
+    /// The unit it was about.
+    pub unit: Option<&'a str>,
+    /// Which attempt of the node.
+    pub attempt: i32,
+    /// How long it took.
+    pub duration_ms: i64,
+    /// What it cost.
+    pub cost_micros: i64,
+    /// A sentence for the timeline.
+    pub note: Option<&'a str>,
+}
+
+/// Stores a checkpoint and its place in the history, if the lease is live and the number and the node are the ones that
+/// follow: one statement. Gives the counters of the run as they were before; `None` when nothing was stored.
+#[tracing::instrument(name = "db.workflow.advance", skip_all, fields(task.id = %lease.task, sequence = step.sequence))]
+pub async fn advance(
+    conn: &mut Conn,
+    lease: Lease<'_>,
+    step: &Step<'_>,
+) -> Result<Option<Counters>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        WITH lease AS MATERIALIZED (
+            SELECT holder FROM task_workflow_lease
+            WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
+            FOR UPDATE
+        ), moved AS (
+            UPDATE workflow_checkpoints
+            SET sequence = $4::bigint, last_node = $5, next_node = $6, state = $7, fencing_token = $3,
+                updated_at = clock_timestamp()
+            WHERE task_id = $1 AND sequence = $4::bigint - 1 AND next_node = $5 AND EXISTS (SELECT FROM lease)
+            RETURNING run_id, trace_id, updated_at
+        ), told AS (
+            INSERT INTO workflow_transitions (task_id, run_id, sequence, node, verdict, next_node, unit_key, attempt,
+                actor, fencing_token, duration_ms, cost_micros, note, trace_id, at)
+            SELECT $1, run_id, $4::bigint, $5, $8, $6, $9, $10, (SELECT holder FROM lease), $3, $11, $12, $13, trace_id,
+                updated_at
+            FROM moved
+        )
+        SELECT m.run_id, m.trace_id, r.wakes, r.retries_used, r.instructions_waiting
+        FROM moved m, workflow_runs r
+        WHERE r.task_id = $1
+        "#,
+        lease.task.as_uuid(),
+        lease.lease_id,
+        lease.fencing_token,
+        step.sequence,
+        step.node.as_str(),
+        step.next_node.map(Node::as_str),
+        step.state,
+        step.verdict.as_str(),
+        step.unit,
+        step.attempt,
+        step.duration_ms,
+        step.cost_micros,
+        step.note,
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        Ok(Counters {
+            run: RunId::from_uuid(row.run_id),
+            trace: row.trace_id.parse().map_err(corrupt("workflow_runs", "trace_id"))?,
+            wakes: row.wakes,
+            retries_used: row.retries_used.cast_unsigned(),
+            instructions_waiting: row.instructions_waiting,
+        })
+    })
+    .transpose()
+}
+
+/// Stores a change of course that a person made, at a place where no node runs.
+#[tracing::instrument(name = "db.workflow.steer", skip_all, fields(task.id = %task))]
+pub async fn steer(
+    conn: &mut Conn,
+    task: TaskId,
+    actor: &str,
+    step: &Step<'_>,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        WITH moved AS (
+            UPDATE workflow_checkpoints
+            SET sequence = $2::bigint, last_node = $3, next_node = $4, state = $5, updated_at = clock_timestamp()
+            WHERE task_id = $1 AND sequence = $2::bigint - 1
+            RETURNING run_id, trace_id, fencing_token, updated_at
+        )
+        INSERT INTO workflow_transitions (task_id, run_id, sequence, node, verdict, next_node, attempt,
+            actor, fencing_token, duration_ms, cost_micros, note, trace_id, at)
+        SELECT $1, run_id, $2::bigint, $3, $6, $4, 1, $7, fencing_token, 0, 0, $8, trace_id, updated_at
+        FROM moved
+        ",
+        task.as_uuid(),
+        step.sequence,
+        step.node.as_str(),
+        step.next_node.map(Node::as_str),
+        step.state,
+        step.verdict.as_str(),
+        actor,
+        step.note,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many things have happened to a run from outside; `None` when there is none, or it has ended.
+#[tracing::instrument(name = "db.workflow.wakes", skip_all, fields(task.id = %task))]
+pub async fn wakes(conn: &mut Conn, task: TaskId) -> Result<Option<i64>, DbError> {
+    let wakes = sqlx::query_scalar!(
+        "SELECT wakes FROM workflow_runs WHERE task_id = $1 AND ended_at IS NULL",
+        task.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(wakes)
+}
+
+/// Locks a live lease until the transaction ends; `false` when it is not live or not the holder's any more.
+#[tracing::instrument(name = "db.workflow.hold", skip_all, fields(task.id = %lease.task))]
+pub async fn hold(conn: &mut Conn, lease: Lease<'_>) -> Result<bool, DbError> {
+    let row = sqlx::query!(
+        "
+        SELECT FROM task_workflow_lease
+        WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
+        FOR UPDATE
+        ",
+        lease.task.as_uuid(),
+        lease.lease_id,
+        lease.fencing_token,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.is_some())
+}
+
+/// Whether this very checkpoint was stored before, under the same grant.
+#[tracing::instrument(name = "db.workflow.stored", skip_all, fields(task.id = %lease.task, sequence))]
+pub async fn stored(
+    conn: &mut Conn,
+    lease: Lease<'_>,
+    sequence: i64,
+    node: Node,
+) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (
+            SELECT FROM workflow_transitions
+            WHERE task_id = $1 AND sequence = $2 AND fencing_token = $3 AND node = $4) AS "found!"
+        "#,
+        lease.task.as_uuid(),
+        sequence,
+        lease.fencing_token,
+        node.as_str(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(found)
+}
+
+/// Notes that a run waits: it is due at once if something happened that it had not seen, else after `wake_in_ms`, else
+/// when it is woken.
+#[tracing::instrument(name = "db.workflow.rest", skip_all, fields(task.id = %task))]
+pub async fn rest(
+    conn: &mut Conn,
+    task: TaskId,
+    seen_wakes: i64,
+    wake_in_ms: Option<i64>,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE workflow_runs
+        SET due_at = CASE
+            WHEN wakes <> $2 THEN clock_timestamp()
+            ELSE clock_timestamp() + $3::bigint * interval '1 millisecond' END
+        WHERE task_id = $1 AND ended_at IS NULL
+        ",
+        task.as_uuid(),
+        seen_wakes,
+        wake_in_ms,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Counts a retry against the task's budget.
+#[tracing::instrument(name = "db.workflow.count_retry", skip_all, fields(task.id = %task))]
+pub async fn count_retry(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE workflow_runs SET retries_used = retries_used + 1 WHERE task_id = $1",
+        task.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Ends a run, whatever it was waiting for.
+#[tracing::instrument(name = "db.workflow.end", skip_all, fields(task.id = %task, outcome))]
+pub async fn end(conn: &mut Conn, task: TaskId, outcome: &str) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE workflow_runs
+        SET due_at = NULL, ended_at = clock_timestamp(), outcome = $2
+        WHERE task_id = $1 AND ended_at IS NULL
+        ",
+        task.as_uuid(),
+        outcome,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A run that is due and has not been told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The task.
+    pub task: TaskId,
+    /// The run.
+    pub run: RunId,
+    /// How many things have happened to it.
+    pub wakes: i64,
+    /// The token of the last grant; 0 before the first.
+    pub fencing_token: i64,
+    /// The trace of everything about it.
+    pub trace: TraceId,
+}
+
+/// Takes runs that are due, have no live lease, and were not told of since, or not for `resend_ms`. Two processes never
+/// take the same; whoever takes one and dies leaves it to be taken again.
+#[tracing::instrument(name = "db.workflow.take_due", skip_all)]
+pub async fn take_due(conn: &mut Conn, resend_ms: i64, most: i64) -> Result<Vec<Due>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        WITH due AS (
+            SELECT r.task_id, coalesce(l.fencing_token, 0) AS fencing_token
+            FROM workflow_runs r
+            LEFT JOIN task_workflow_lease l USING (task_id)
+            WHERE r.due_at <= clock_timestamp()
+              AND (l.task_id IS NULL OR l.expires_at <= clock_timestamp())
+              AND (r.sent_at IS NULL OR r.sent_wakes <> r.wakes
+                OR r.sent_at < clock_timestamp() - $1::bigint * interval '1 millisecond')
+            ORDER BY r.due_at
+            LIMIT $2
+            FOR UPDATE OF r SKIP LOCKED
+        )
+        UPDATE workflow_runs r
+        SET sent_at = clock_timestamp(), sent_wakes = r.wakes
+        FROM due
+        WHERE r.task_id = due.task_id
+        RETURNING r.task_id, r.run_id, r.wakes, due.fencing_token AS "fencing_token!", r.trace_id
+        "#,
+        resend_ms,
+        most,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Due {
+                task: TaskId::from_uuid(row.task_id),
+                run: RunId::from_uuid(row.run_id),
+                wakes: row.wakes,
+                fencing_token: row.fencing_token,
+                trace: row.trace_id.parse().map_err(corrupt("workflow_runs", "trace_id"))?,
+            })
+        })
+        .collect()
+}
+
+/// Whether everything that the task depends on is completed.
+#[tracing::instrument(name = "db.workflow.dependencies_completed", skip_all, fields(task.id = %task))]
+pub async fn dependencies_completed(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let completed = sqlx::query_scalar!(
+        r#"
+        SELECT NOT EXISTS (
+            SELECT FROM task_dependencies d JOIN tasks t ON t.task_id = d.depends_on
+            WHERE d.task_id = $1 AND t.state <> 'completed') AS "completed!"
+        "#,
+        task.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(completed)
+}
+
+/// Wakes the tasks that depend on this one and wait for nothing else. Their runs are locked before their dependencies
+/// are looked at: of two dependencies that complete at the same moment, the second sees the first.
+#[tracing::instrument(name = "db.workflow.wake_dependents", skip_all, fields(task.id = %task))]
+pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let dependents = sqlx::query_scalar!(
+        "
+        SELECT task_id FROM workflow_runs
+        WHERE task_id IN (SELECT task_id FROM task_dependencies WHERE depends_on = $1)
+        ORDER BY task_id
+        FOR UPDATE
+        ",
+        task.as_uuid(),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    if dependents.is_empty() {
+        return Ok(false);
+    }
+    sqlx::query!(
+        "
+        UPDATE workflow_runs r
+        SET wakes = wakes + 1, due_at = clock_timestamp()
+        WHERE task_id = ANY($1) AND ended_at IS NULL AND NOT EXISTS (
+            SELECT FROM task_dependencies d JOIN tasks t ON t.task_id = d.depends_on
+            WHERE d.task_id = r.task_id AND t.state <> 'completed')
+        ",
+        &dependents,
+    )
+    .execute(conn)
+    .await?;
+    Ok(true)
+}
+
+/// What a checkpoint's answer needs of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The run.
+    pub run: RunId,
+    /// The trace of everything about it.
+    pub trace: TraceId,
+    /// How many things have happened to it from outside.
+    pub wakes: i64,
+    /// How many retries it has used.
+    pub retries_used: u32,
+    /// How many instructions wait to be taken up.
+    pub instructions_waiting: i32,
+}
+
+/// The task and everything that depends on it, directly or not, that has not ended; in the order of their ids.
+pub async fn unended_with_dependents(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Vec<TaskId>, DbError> {
+    let rows = sqlx::query_scalar!(
+        r#"
+        WITH RECURSIVE reached AS (
+            SELECT $1::uuid AS task_id
+            UNION
+            SELECT d.task_id FROM task_dependencies d JOIN reached r ON d.depends_on = r.task_id
+        )
+        SELECT t.task_id AS "task_id!" FROM tasks t JOIN reached USING (task_id)
+        WHERE t.state IN ('queued', 'running')
+        ORDER BY 1
+        "#,
+        task.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(TaskId::from_uuid).collect())
+}

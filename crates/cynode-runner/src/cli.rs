@@ -1,0 +1,82 @@
+//! The command line of a runner, whatever its mind.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Options, mind::Mind, serve};
+
+/// Drives tasks through the workflow: the engine calls it, it calls the orchestrator.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Cli {
+    /// Where the engine calls it.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:12084")]
+    listen: SocketAddr,
+    /// The orchestrator's internal port.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:12082")]
+    orchestrator: String,
+    /// A file that holds the runner's token, from `cynode admin token runner`.
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// A file that holds the public key with which the engine signs its calls, `publickeyv1_…`.
+    #[arg(long, value_name = "FILE")]
+    engine_key_file: PathBuf,
+    /// The runner's name, the same for all its processes.
+    #[arg(long, default_value = "runner")]
+    name: String,
+    /// How long it may be silent before another may take its tasks, 1 to 3600.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    lease_seconds: u32,
+    /// How long it waits for the result of a job before the run rests and others take its place, 0 to 10000.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    linger_milliseconds: u32,
+    /// Which log lines are written.
+    #[arg(long, default_value = "info")]
+    log: String,
+}
+
+impl Cli {
+    /// Serves until the process is told to stop.
+    pub fn run(self, mind: Arc<dyn Mind>) -> anyhow::Result<()> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)?;
+        tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .init();
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            anyhow::Ok(text.trim().to_owned())
+        };
+        let options = Options {
+            token: read(&self.token_file)?.into(),
+            engine_key: read(&self.engine_key_file)?,
+            listen: self.listen,
+            orchestrator: self.orchestrator,
+            name: self.name,
+            lease: Duration::from_secs(self.lease_seconds.into()),
+            linger: Duration::from_millis(self.linger_milliseconds.into()),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let stop = CancellationToken::new();
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let asked = async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                stop.cancel();
+            };
+            let (served, ()) = tokio::join!(serve(options, mind, stop.clone()), asked);
+            served
+        })
+    }
+}

@@ -1,0 +1,369 @@
+//! The engine's way in: one object for each task, one call of `advance` at a time.
+//!
+//! A call takes the lease, runs node after node, each a durable step, and ends when the run waits or has ended. It keeps
+//! nothing: whatever it learned, the orchestrator knows. When the engine moves a call to another process, that process
+//! takes the lease anew under the same key, which raises the fencing token and shuts the old process out.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use cynode_core::{ids::TaskId, workflow::Node, workflow::limits::Limits};
+use cynode_wire::workflow::{
+    Checkpoint, LeaseRef, NextStep, Position, RenewLease, ResumeWorkflow, RunState, StartWorkflow,
+    TaskContext,
+};
+use restate_sdk::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    client::{Client, ClientError},
+    mind::Mind,
+    nodes::{self, Scene, Step},
+};
+
+/// How often one call takes the lease anew before it leaves the rest to the next call.
+const MOST_TAKES: u32 = 20;
+
+/// How long a step tries to reach the orchestrator before the engine takes over trying.
+const PERSISTENCE: Duration = Duration::from_secs(5);
+
+/// First and longest pause between two tries.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(400));
+
+/// What every call shares.
+pub(crate) struct Shared {
+    /// The way to the orchestrator.
+    pub(crate) client: Client,
+    /// The agents.
+    pub(crate) mind: Arc<dyn Mind>,
+    /// The runner's name, the same for all its processes.
+    pub(crate) holder: String,
+    /// This process.
+    pub(crate) instance: String,
+    /// How long a lease lasts.
+    pub(crate) lease: Duration,
+    /// How long a result is waited for before the run rests.
+    pub(crate) linger: Duration,
+}
+
+/// The engine's object; its key is the task's id.
+pub(crate) struct TaskDriver(pub(crate) Arc<Shared>);
+
+/// What a start and the first node gave, as the engine keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Taken {
+    /// The lease, and what the first node gave.
+    Go { instance: String, fencing_token: i64, stepped: Stepped },
+    /// There is nothing to drive now.
+    Nothing,
+}
+
+/// What a step gave, as the engine keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Stepped {
+    /// This node follows.
+    Go(At),
+    /// The run waits or has ended.
+    Rest,
+    /// The lease is another's, or this call has moved to another process.
+    Lost,
+}
+
+/// A node to be run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct At {
+    sequence: i64,
+    node: Node,
+}
+
+#[object(
+    name = "TaskDriver",
+    client_visibility = "pub(crate)",
+    inactivity_timeout = "10m",
+    abort_timeout = "10m",
+    journal_retention = "0s",
+    idempotency_retention = "0s",
+    invocation_retry_policy(
+        initial_interval = "50ms",
+        factor = 2.0,
+        max_interval = "1s",
+        max_attempts = 120,
+        on_max_attempts = "kill",
+    )
+)]
+impl TaskDriver {
+    /// Drives the task as far as it goes now.
+    #[handler]
+    async fn advance(&self, ctx: ObjectContext<'_>) -> Result<(), HandlerError> {
+        let Ok(task) = ctx.key().parse::<TaskId>() else {
+            return Err(TerminalError::new_with_code(400, "the key is not a task's id").into());
+        };
+        let drive = Arc::new(Drive {
+            shared: self.0.clone(),
+            task,
+            lease_id: ctx.invocation_id().to_owned(),
+            scene: Mutex::new(None),
+        });
+        for _ in 0..MOST_TAKES {
+            let start = drive.clone();
+            let taken =
+                ctx.run(|| async move { Ok(Json(start.start().await?)) }).name("start").await?;
+            let Taken::Go { instance, fencing_token, mut stepped } = taken.into_inner() else {
+                return Ok(());
+            };
+            loop {
+                let at = match stepped {
+                    Stepped::Go(at) => at,
+                    Stepped::Rest => return Ok(()),
+                    Stepped::Lost => break,
+                };
+                let (step, instance) = (drive.clone(), instance.clone());
+                let done = ctx
+                    .run(|| async move { Ok(Json(step.step(&instance, fencing_token, at).await?)) })
+                    .name(at.node.as_str())
+                    .await?;
+                stepped = done.into_inner();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One call, in this process.
+struct Drive {
+    shared: Arc<Shared>,
+    task: TaskId,
+    lease_id: String,
+    /// What the last answer said, so that the next step need not ask.
+    scene: Mutex<Option<Known>>,
+}
+
+/// What is known of the run after a checkpoint.
+#[derive(Clone)]
+struct Known {
+    task: TaskContext,
+    position: Position,
+    state: RunState,
+}
+
+impl Drive {
+    fn seconds(&self) -> Option<u32> {
+        u32::try_from(self.shared.lease.as_secs().max(1)).ok()
+    }
+
+    /// Takes the lease and runs the first node under it: one step, since a lease alone is nothing to come back to.
+    async fn start(&self) -> Result<Taken, HandlerError> {
+        let body = StartWorkflow {
+            task_id: self.task,
+            holder: self.shared.holder.clone(),
+            idempotency_key: self.lease_id.clone(),
+            instance: Some(self.shared.instance.clone()),
+            expires_in_seconds: self.seconds(),
+        };
+        let started = match persist(|| self.shared.client.start(&body)).await {
+            Ok(started) => started,
+            Err(ClientError::NotNow(why)) => {
+                tracing::debug!(task.id = %self.task, why, "not now");
+                return Ok(Taken::Nothing);
+            }
+            Err(error) => return Err(fatal(error)),
+        };
+        let (sequence, next) = (started.position.sequence, started.position.next.clone());
+        let NextStep::Run { node } = next else { return Ok(Taken::Nothing) };
+        let state = started.position.state.clone().unwrap_or_default();
+        let known = Known { task: started.task, position: started.position, state };
+        self.remember(Some(known));
+        let instance = self.shared.instance.clone();
+        let fencing_token = started.lease.fencing_token;
+        let stepped = self.step(&instance, fencing_token, At { sequence, node }).await?;
+        Ok(Taken::Go { instance, fencing_token, stepped })
+    }
+
+    fn remember(&self, known: Option<Known>) {
+        if let Ok(mut scene) = self.scene.lock() {
+            *scene = known;
+        }
+    }
+
+    /// What is known at that place, asked for if this process does not know it.
+    async fn known(&self, at: At) -> Result<Option<Known>, HandlerError> {
+        let known = self.scene.lock().ok().and_then(|mut scene| scene.take());
+        if let Some(known) = known.filter(|known| known.position.sequence == at.sequence) {
+            return Ok(Some(known));
+        }
+        let body = ResumeWorkflow { task_id: self.task, seen_wakes: None, wait_ms: None };
+        let resumed = persist(|| self.shared.client.resume(&body)).await.map_err(fatal)?;
+        let position = resumed.position;
+        let here =
+            position.sequence == at.sequence && position.next == (NextStep::Run { node: at.node });
+        let state = position.state.clone().unwrap_or_default();
+        Ok(here.then_some(Known { task: resumed.task, position, state }))
+    }
+
+    async fn step(
+        &self,
+        instance: &str,
+        fencing_token: i64,
+        at: At,
+    ) -> Result<Stepped, HandlerError> {
+        if instance != self.shared.instance {
+            return Ok(Stepped::Lost);
+        }
+        let Some(known) = self.known(at).await? else {
+            return Ok(Stepped::Lost);
+        };
+        let Known { task, position, state } = self.linger(known, at).await;
+        let loading = at.node == Node::FIRST;
+        let preferences = if loading { &task.preferences } else { &state.preferences_effective };
+        let (limits, notes) = Limits::read(preferences);
+        for note in notes.iter().filter(|_| loading) {
+            tracing::warn!(event = "preference.adjusted", task.id = %self.task, "{note}");
+        }
+        let scene = Scene {
+            task: &task,
+            position: &position,
+            state: &state,
+            limits: &limits,
+            mind: self.shared.mind.as_ref(),
+        };
+        let lease = LeaseRef { task_id: self.task, lease_id: self.lease_id.clone(), fencing_token };
+        let begun = Instant::now();
+        let Some(step) = self.keeping(&lease, nodes::run(at.node, &scene)).await else {
+            return Ok(Stepped::Lost);
+        };
+        let duration = begun.elapsed();
+        let attempt = state.node_failures + 1;
+        let (seen_wakes, trace) = (position.wakes, task.trace_id.clone());
+        let body = checkpoint(lease, at, step, seen_wakes, attempt, duration);
+        let stored = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
+        let stored = match stored {
+            // The orchestrator will never take this: the task is given up, and why is written down, without the result,
+            // which may be what was too large.
+            Err(ClientError::Refused { status: 400 | 413 | 422, detail }) => {
+                let without = RunState { last_result: None, ..state.clone() };
+                let step = Step::give_up(without, format!("{}: {detail}", at.node.title()));
+                let body = checkpoint(body.lease, at, step, seen_wakes, attempt, duration);
+                let given_up = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
+                given_up.map(|stored| (stored, body.state))
+            }
+            stored => stored.map(|stored| (stored, body.state)),
+        };
+        let (position, sent) = match stored {
+            Ok(stored) => stored,
+            Err(ClientError::Fenced(why)) => {
+                tracing::info!(event = "lease.lost", task.id = %self.task, why, "superseded");
+                return Ok(Stepped::Lost);
+            }
+            Err(error) => return Err(fatal(error)),
+        };
+        let NextStep::Run { node } = position.next else { return Ok(Stepped::Rest) };
+        let next = At { sequence: position.sequence, node };
+        let state = position.state.clone().unwrap_or(sent);
+        self.remember(Some(Known { task, position, state }));
+        Ok(Stepped::Go(next))
+    }
+
+    /// A result that comes within a moment is waited for here: a short job then costs no way through the engine.
+    async fn linger(&self, known: Known, at: At) -> Known {
+        let moment = u32::try_from(self.shared.linger.as_millis()).unwrap_or(0);
+        if moment == 0 || at.node != Node::CollectResult || !nodes::awaits(&known.position) {
+            return known;
+        }
+        let body = ResumeWorkflow {
+            task_id: self.task,
+            seen_wakes: Some(known.position.wakes),
+            wait_ms: Some(moment),
+        };
+        let there = NextStep::Run { node: at.node };
+        match self.shared.client.resume(&body).await {
+            Ok(now) if now.position.sequence == at.sequence && now.position.next == there => {
+                Known { position: now.position, ..known }
+            }
+            // Whatever it is, the node does without: it waits, and is woken.
+            Ok(_) | Err(_) => known,
+        }
+    }
+
+    /// Works while the lease is kept; `None` when it could not be kept.
+    async fn keeping<T>(&self, lease: &LeaseRef, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let third = self.shared.lease / 3;
+        loop {
+            if let Ok(done) = tokio::time::timeout(third, &mut work).await {
+                return Some(done);
+            }
+            let body = RenewLease {
+                task_id: lease.task_id,
+                lease_id: lease.lease_id.clone(),
+                fencing_token: lease.fencing_token,
+                expires_in_seconds: self.seconds(),
+            };
+            // Once unreachable for a whole lease, it is over; before that the work goes on.
+            let renewing = persist(|| self.shared.client.renew(&body));
+            if let Ok(Err(ClientError::Fenced(_) | ClientError::Refused { .. })) =
+                tokio::time::timeout(third, renewing).await
+            {
+                return None;
+            }
+        }
+    }
+}
+
+fn checkpoint(
+    lease: LeaseRef,
+    at: At,
+    step: Step,
+    seen_wakes: i64,
+    attempt: u32,
+    duration: Duration,
+) -> Checkpoint {
+    Checkpoint {
+        lease,
+        sequence: at.sequence + 1,
+        node: at.node,
+        verdict: step.verdict,
+        state: step.state,
+        effects: step.effects,
+        wait: step.wait,
+        seen_wakes,
+        unit: step.unit,
+        attempt,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        cost_micros: step.cost_micros,
+        note: step.note,
+    }
+}
+
+/// Tries again while the orchestrator cannot be reached, for a while. What was asked may have been done: everything that
+/// is asked is safe to ask again.
+async fn persist<T, F>(ask: impl Fn() -> F) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let begun = Instant::now();
+    let mut pause = PAUSE.0;
+    loop {
+        match ask().await {
+            Err(ClientError::Unreachable(error)) if begun.elapsed() < PERSISTENCE => {
+                tracing::debug!(error = format!("{error:#}"), "tried again");
+                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+                pause = (pause * 2).min(PAUSE.1);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// An error for the engine: what may pass is tried again by it, the rest ends the call. The run stays due, and the
+/// orchestrator's sweep calls again.
+fn fatal(error: ClientError) -> HandlerError {
+    match error {
+        ClientError::Unreachable(_) => HandlerError::from(error),
+        ClientError::Fenced(_) | ClientError::NotNow(_) | ClientError::Refused { .. } => {
+            tracing::error!(event = "error", error = format!("{error}"), "a call was refused");
+            TerminalError::new(error.to_string()).into()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The nodes: each decides from what it is given, and says what is to be stored. None stores anything itself.
+
+mod collect;
+mod dispatch;
+mod fail;
+mod finalize;
+mod load;
+mod plan;
+mod verify;
+
+use cynode_core::workflow::{
+    Node, Verdict,
+    limits::{Limits, backoff},
+    plan::UnitKey,
+    waits::WaitReason,
+};
+use cynode_wire::workflow::{Effect, NewWait, Position, RunState, TaskContext};
+
+use crate::mind::{Mind, NodeError};
+
+/// How long a run waits for an agent to be connected before it looks again.
+const UNATTENDED_MS: u64 = 600_000;
+
+/// What a node is given.
+pub(crate) struct Scene<'a> {
+    pub(crate) task: &'a TaskContext,
+    pub(crate) position: &'a Position,
+    pub(crate) state: &'a RunState,
+    pub(crate) limits: &'a Limits,
+    pub(crate) mind: &'a dyn Mind,
+}
+
+/// What a node did, to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) verdict: Verdict,
+    pub(crate) state: RunState,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) wait: Option<NewWait>,
+    pub(crate) unit: Option<UnitKey>,
+    pub(crate) note: Option<String>,
+    pub(crate) cost_micros: u64,
+}
+
+impl Step {
+    /// A step that only says what follows.
+    pub(crate) const fn new(verdict: Verdict, state: RunState) -> Self {
+        Self {
+            verdict,
+            state,
+            effects: Vec::new(),
+            wait: None,
+            unit: None,
+            note: None,
+            cost_micros: 0,
+        }
+    }
+
+    /// The run waits.
+    pub(crate) fn wait(state: RunState, wait: NewWait, note: Option<String>) -> Self {
+        Self { wait: Some(wait), note, ..Self::new(Verdict::Wait, state) }
+    }
+
+    /// The task is given up.
+    pub(crate) fn give_up(mut state: RunState, why: String) -> Self {
+        state.failure = Some(why.clone());
+        Self { note: Some(why), ..Self::new(Verdict::Fail, state) }
+    }
+}
+
+/// Waits for `reason`, without an end.
+pub(crate) const fn waiting(reason: WaitReason) -> NewWait {
+    NewWait { reason, question: None, wake_in_ms: None, expires_in_seconds: None }
+}
+
+/// Asks a person.
+pub(crate) fn ask(state: RunState, question: String) -> Step {
+    let wait = NewWait { question: Some(question), ..waiting(WaitReason::HumanInput) };
+    Step::wait(state, wait, None)
+}
+
+/// Whether the task may try something once more.
+pub(crate) fn may_retry(scene: &Scene<'_>, attempts: u32) -> bool {
+    attempts < scene.limits.step_attempts && scene.position.retries_used < scene.limits.retry_budget
+}
+
+/// Whether collecting would find nothing but jobs that are out.
+pub(crate) fn awaits(position: &Position) -> bool {
+    collect::awaits(&position.units)
+}
+
+/// Runs a node; what comes to nothing becomes a step too: a wait for the next attempt, or the end.
+pub(crate) async fn run(node: Node, scene: &Scene<'_>) -> Step {
+    let timeout = scene.limits.timeout(node);
+    let work = async {
+        match node {
+            Node::LoadTaskContext => Ok(load::step(scene)),
+            Node::PlanSteps => plan::step(scene).await,
+            Node::DispatchStep => Ok(dispatch::step(scene)),
+            Node::CollectResult => Ok(collect::step(scene)),
+            Node::VerifyStepResult => verify::step(scene).await,
+            Node::FinalizeSummary => Ok(finalize::step(scene)),
+            Node::MarkFailed => Ok(fail::step(scene)),
+        }
+    };
+    let done = tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
+        Err(NodeError::Transient(format!("{} took longer than {timeout:?}", node.title())))
+    });
+    match done {
+        Ok(mut step) => {
+            step.state.node_failures = 0;
+            step
+        }
+        Err(error) => failed(node, scene, &error),
+    }
+}
+
+fn failed(node: Node, scene: &Scene<'_>, error: &NodeError) -> Step {
+    let mut state = scene.state.clone();
+    let why = format!("{}: {error}", node.title());
+    let delay = match error {
+        NodeError::Unattended => {
+            let wait = NewWait { wake_in_ms: Some(UNATTENDED_MS), ..waiting(WaitReason::Agent) };
+            return Step::wait(state, wait, Some(why));
+        }
+        NodeError::Permanent(_) => return Step::give_up(state, why),
+        NodeError::Transient(_) => backoff(state.node_failures + 1).as_millis(),
+        NodeError::Domain(_) => 0,
+    };
+    state.node_failures += 1;
+    let left = state.node_failures < scene.limits.node_attempts
+        && scene.position.retries_used < scene.limits.retry_budget;
+    if !left {
+        let why =
+            format!("{why} (attempt {} of {})", state.node_failures, scene.limits.node_attempts);
+        return Step::give_up(state, why);
+    }
+    let wake_in_ms = Some(u64::try_from(delay).unwrap_or(u64::MAX));
+    let wait = NewWait { wake_in_ms, ..waiting(WaitReason::Retry) };
+    Step::wait(state, wait, Some(why))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+use std::{collections::BTreeMap, sync::Mutex};
+
+use cynode_core::{
+    ids::{RunId, TaskId},
+    workflow::{
+        plan::{Plan, PlanText, PlannedUnit},
+        units::{JobState, UnitState},
+        waits::WaitReason,
+    },
+};
+use cynode_wire::workflow::{
+    EndedWait, Finding, NextStep, Resolution, Severity, StepResult, UnitJob, UnitView,
+    VerificationStatus,
+};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::mind::{Judgement, PlanRequest, Reply, Thinking, VerifyRequest};
+
+/// A mind that says what it is told to.
+struct Told {
+    plan: Mutex<Vec<Result<Reply<Plan>, NodeError>>>,
+    judgement: Result<VerificationStatus, NodeError>,
+    slow: bool,
+}
+
+impl Mind for Told {
+    fn plan<'a>(&'a self, _: PlanRequest<'a>) -> Thinking<'a, Plan> {
+        Box::pin(async {
+            if self.slow {
+                std::future::pending::<()>().await;
+            }
+            self.plan.lock().unwrap().pop().unwrap()
+        })
+    }
+
+    fn verify<'a>(&'a self, _: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+        Box::pin(async {
+            let status = self.judgement.clone()?;
+            let findings = vec![Finding { severity: Severity::Major, text: "found".into() }];
+            let judgement = Judgement { status, findings, recommended_actions: Vec::new() };
+            Ok(Reply::Done(judgement, 3))
+        })
+    }
+}
+
+fn one_unit() -> Plan {
+    let unit = PlannedUnit {
+        key: "a".parse().unwrap(),
+        title: "a".parse().unwrap(),
+        depends_on: Vec::new(),
+        payload: Value::Null,
+    };
+    Plan::try_from(PlanText { steps: vec![unit], assumptions: Vec::new() }).unwrap()
+}
+
+/// A scene that tests change before a node plays in it.
+struct Set {
+    task: TaskContext,
+    position: Position,
+    state: RunState,
+    limits: Limits,
+    mind: Told,
+}
+
+impl Set {
+    fn new() -> Self {
+        let task = TaskContext {
+            project_id: "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+            name: "mend".parse().unwrap(),
+            description: "Mend it".parse().unwrap(),
+            acceptance_criteria: Vec::new(),
+            preferences: BTreeMap::new(),
+            trace_id: "1".repeat(32),
+        };
+        let position = Position {
+            task_id: "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<TaskId>().unwrap(),
+            run_id: "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<RunId>().unwrap(),
+            sequence: 1,
+            next: NextStep::End,
+            wakes: 0,
+            retries_used: 0,
+            units: Vec::new(),
+            state: None,
+            ended_wait: None,
+        };
+        let mind = Told {
+            plan: Mutex::new(vec![Ok(Reply::Done(one_unit(), 9))]),
+            judgement: Ok(VerificationStatus::Pass),
+            slow: false,
+        };
+        Self { task, position, state: RunState::default(), limits: Limits::default(), mind }
+    }
+
+    fn planning(error: NodeError) -> Self {
+        let set = Self::new();
+        *set.mind.plan.lock().unwrap() = vec![Err(error)];
+        set
+    }
+
+    /// One unit with a job in that state.
+    fn unit(state: UnitState, job: JobState, attempt: u32) -> Self {
+        let mut set = Self::new();
+        let job =
+            UnitJob { attempt, state: job, collected: false, result: Some(json!({ "n": 1 })) };
+        set.position.units = vec![UnitView {
+            key: "a".parse().unwrap(),
+            title: "a".parse().unwrap(),
+            depends_on: Vec::new(),
+            state,
+            attempts: attempt,
+            findings: Vec::new(),
+            job: Some(job),
+        }];
+        set.state.plan = Some(one_unit());
+        set
+    }
+
+    async fn play(&self, node: Node) -> Step {
+        let Self { task, position, state, limits, mind } = self;
+        run(node, &Scene { task, position, state, limits, mind }).await
+    }
+}
+
+fn key() -> UnitKey {
+    "a".parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_failure_that_may_pass_waits_longer_each_time_and_is_given_up_at_last() {
+    let mut seen = Vec::new();
+    for failures in 0..3 {
+        let mut set = Set::planning(NodeError::Transient("the model is away".into()));
+        set.state.node_failures = failures;
+        let step = set.play(Node::PlanSteps).await;
+        seen.push((step.verdict, step.wait.as_ref().and_then(|wait| wait.wake_in_ms)));
+        assert_eq!(step.state.node_failures, failures + 1);
+    }
+    let expected =
+        [(Verdict::Wait, Some(1000)), (Verdict::Wait, Some(2000)), (Verdict::Fail, None)];
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_used_is_asked_for_again_at_once() {
+    let set = Set::planning(NodeError::Domain("not a plan".into()));
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!(step.wait, Some(NewWait { wake_in_ms: Some(0), ..waiting(WaitReason::Retry) }));
+    assert_eq!(step.note.as_deref(), Some("Plan Steps: not a plan"));
+}
+
+#[tokio::test]
+async fn a_failure_that_will_not_pass_ends_the_task_with_its_reason() {
+    let set = Set::planning(NodeError::Permanent("no such repository".into()));
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!(step.verdict, Verdict::Fail);
+    let mut last = Set::new();
+    last.state = step.state;
+    let end = last.play(Node::MarkFailed).await;
+    assert_eq!(end.note.as_deref(), Some("Plan Steps: no such repository"));
+}
+
+#[tokio::test]
+async fn a_node_that_takes_too_long_is_a_failure_that_may_pass() {
+    let mut set = Set::new();
+    set.mind.slow = true;
+    let preference = ("workflow.node_timeouts.plan_steps".parse().unwrap(), json!(1));
+    set.limits = Limits::read(&BTreeMap::from([preference])).0;
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Retry));
+    assert_eq!(step.note.as_deref(), Some("Plan Steps: Plan Steps took longer than 1s"));
+}
+
+#[tokio::test]
+async fn the_retries_of_a_whole_task_are_bounded_too() {
+    let mut set = Set::planning(NodeError::Transient("away".into()));
+    set.position.retries_used = set.limits.retry_budget;
+    assert_eq!(set.play(Node::PlanSteps).await.verdict, Verdict::Fail);
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
+    set.position.retries_used = set.limits.retry_budget;
+    assert_eq!(set.play(Node::CollectResult).await.verdict, Verdict::Fail);
+}
+
+#[tokio::test]
+async fn without_a_project_manager_a_run_waits_for_one() {
+    let set = Set::planning(NodeError::Unattended);
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!(
+        step.wait.map(|wait| (wait.reason, wait.wake_in_ms)),
+        Some((WaitReason::Agent, Some(UNATTENDED_MS)))
+    );
+    assert_eq!(step.state.node_failures, 0);
+}
+
+#[tokio::test]
+async fn a_plan_is_stored_and_waits_for_a_yes_only_where_one_is_wanted() {
+    let mut set = Set::new();
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!((step.verdict, step.cost_micros), (Verdict::Pass, 9));
+    assert_eq!(step.effects, [Effect::PlanUnits { units: one_unit().steps().to_vec() }]);
+    set = Set::new();
+    set.limits.approve_plan = true;
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Approval));
+    for (resolution, verdict) in
+        [(Resolution::Approved, Verdict::Pass), (Resolution::Expired, Verdict::Fail)]
+    {
+        let mut set = Set::new();
+        set.limits.approve_plan = true;
+        set.state.plan = Some(one_unit());
+        set.position.ended_wait =
+            Some(EndedWait { reason: WaitReason::Approval, resolution, answer: None });
+        assert_eq!(set.play(Node::PlanSteps).await.verdict, verdict);
+    }
+}
+
+#[tokio::test]
+async fn a_no_becomes_feedback_for_the_next_plan() {
+    let mut set = Set::new();
+    set.state.plan = Some(one_unit());
+    set.position.ended_wait = Some(EndedWait {
+        reason: WaitReason::Approval,
+        resolution: Resolution::Rejected,
+        answer: Some("smaller".into()),
+    });
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!(
+        step.state.feedback.iter().map(|said| said.text.as_str()).collect::<Vec<_>>(),
+        ["smaller"]
+    );
+}
+
+#[tokio::test]
+async fn a_question_waits_for_a_person() {
+    let set = Set::new();
+    *set.mind.plan.lock().unwrap() = vec![Ok(Reply::Ask("Which?".into()))];
+    let step = set.play(Node::PlanSteps).await;
+    let wait = step.wait.unwrap();
+    assert_eq!((wait.reason, wait.question.as_deref()), (WaitReason::HumanInput, Some("Which?")));
+}
+
+#[tokio::test]
+async fn ready_units_are_sent_with_what_was_found_about_them() {
+    let mut set = Set::unit(UnitState::Pending, JobState::Failed, 1);
+    let found = Finding { severity: Severity::Major, text: "found".into() };
+    set.position.units[0].findings = vec![found.clone()];
+    let step = set.play(Node::DispatchStep).await;
+    assert_eq!(step.verdict, Verdict::Pass);
+    let remedy = json!({ "findings": [found] });
+    let job = Effect::CreateJob { unit: key(), attempt: 2, remedy, timeout_seconds: 600 };
+    assert_eq!(step.effects, [job]);
+    assert_eq!(step.state.attempts_by_step, BTreeMap::from([(key(), 2)]));
+}
+
+#[tokio::test]
+async fn when_all_is_done_the_task_is_finished_and_summed_up() {
+    let set = Set::unit(UnitState::Done, JobState::Succeeded, 2);
+    assert_eq!(set.play(Node::DispatchStep).await.verdict, Verdict::Done);
+    let step = set.play(Node::FinalizeSummary).await;
+    assert_eq!(step.state.summary.as_deref(), Some("1 units done:\n- a (2 attempts)"));
+}
+
+#[tokio::test]
+async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
+    let set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
+    let step = set.play(Node::CollectResult).await;
+    assert_eq!(step.effects, [Effect::CollectJob { unit: key(), attempt: 1 }]);
+    assert_eq!(step.state.last_result.unwrap().output, json!({ "n": 1 }));
+
+    let verdict = |job, attempt| async move {
+        Set::unit(UnitState::Dispatched, job, attempt).play(Node::CollectResult).await.verdict
+    };
+    assert_eq!(verdict(JobState::Failed, 1).await, Verdict::Redo);
+    assert_eq!(verdict(JobState::Lost, 2).await, Verdict::Redo);
+    assert_eq!(verdict(JobState::Failed, 3).await, Verdict::Fail);
+    assert_eq!(verdict(JobState::Running, 1).await, Verdict::Wait);
+    assert_eq!(
+        Set::unit(UnitState::Done, JobState::Succeeded, 1).play(Node::CollectResult).await.verdict,
+        Verdict::Done
+    );
+}
+
+#[tokio::test]
+async fn a_judgement_is_written_into_the_state_and_decides() {
+    for (status, attempt, verdict) in [
+        (VerificationStatus::Pass, 1, Verdict::Pass),
+        (VerificationStatus::Fail, 1, Verdict::Redo),
+        (VerificationStatus::Fail, 3, Verdict::Fail),
+    ] {
+        let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, attempt);
+        set.mind.judgement = Ok(status);
+        set.state.last_result = Some(StepResult { unit: key(), attempt, output: Value::Null });
+        let step = set.play(Node::VerifyStepResult).await;
+        assert_eq!(step.verdict, verdict);
+        let written = step.state.verification.unwrap();
+        assert_eq!((written.status, written.findings.len()), (status, 1));
+        assert_eq!(step.effects.len(), 1);
+    }
+    let set = Set::new();
+    assert_eq!(set.play(Node::VerifyStepResult).await.verdict, Verdict::Fail, "there is no result");
+}

@@ -1,0 +1,60 @@
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use restate_sdk::prelude::{Endpoint, HttpServer};
+use secrecy::SecretString;
+use tokio::net::TcpSocket;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::Client,
+    driver::{Shared, TaskDriver},
+    mind::Mind,
+};
+
+/// How a runner is set up.
+#[derive(Debug)]
+pub struct Options {
+    /// Where the engine calls it.
+    pub listen: SocketAddr,
+    /// The orchestrator's internal port, `http://127.0.0.1:12082`.
+    pub orchestrator: String,
+    /// Its token.
+    pub token: SecretString,
+    /// Its name, the same for all its processes.
+    pub name: String,
+    /// How long a lease lasts.
+    pub lease: Duration,
+    /// How long a result is waited for before the run rests.
+    pub linger: Duration,
+    /// The key with which the engine signs its calls, `publickeyv1_…`; a call that it did not sign is refused.
+    pub engine_key: String,
+}
+
+/// Serves the engine's calls until `stop`.
+pub async fn serve(
+    options: Options,
+    mind: Arc<dyn Mind>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let client = Client::new(&options.orchestrator, options.token)?;
+    let instance = format!("{:032x}", rand::random::<u128>());
+    let Options { name: holder, lease, linger, .. } = options;
+    let shared = Shared { client, mind, holder, instance, lease, linger };
+    let endpoint = Endpoint::builder()
+        .bind(TaskDriver(Arc::new(shared)))
+        .identity_key(&options.engine_key)
+        .context("the engine's key is malformed; it has the form publickeyv1_…")?
+        .build();
+    // The engine's library does not set this on the connections it accepts; they take it over from the listener. Without
+    // it every answer would wait for a delayed acknowledgement.
+    let socket = if options.listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_nodelay(true)?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
+    let listener = socket.listen(1024)?;
+    tracing::info!(event = "runner.started", listen = %options.listen, "listening");
+    HttpServer::new(endpoint).serve_with_cancel(listener, stop.cancelled_owned()).await;
+    tracing::info!(event = "runner.stopped", "stopped");
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! What the proofs in `prove/` run: load, broken worlds, the price of a step, and the stand-ins that they need.
+//! Loopback only; every process that is killed is its own.
+
+#![expect(clippy::print_stdout, reason = "its output is its purpose")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a proof that cannot be set up has failed"
+)]
+
+mod bare;
+mod chaos;
+mod load;
+mod steps;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use clap::{Args, Parser, Subcommand};
+use cynode_testkit::{
+    ScriptedMind, Scripts,
+    world::{Programs, Setup},
+};
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Bounded load on a server of our own.
+    #[command(subcommand)]
+    Load(load::Command),
+    /// Breaks an installation of its own and compares what came of it with an unbroken run.
+    Chaos(chaos::Chaos),
+    /// Measures what a durable step costs.
+    Steps(steps::Steps),
+    /// The runner with agents that play a script.
+    Runner {
+        /// The file of scripts.
+        #[arg(long)]
+        scripts: PathBuf,
+        #[command(flatten)]
+        runner: cynode_runner::cli::Cli,
+    },
+    /// Seven steps on the bare engine, without and with one commit each.
+    Bare(bare::Served),
+}
+
+/// Where the programs are.
+#[derive(Args)]
+struct Places {
+    #[arg(long)]
+    cynode: PathBuf,
+    #[arg(long)]
+    restate: PathBuf,
+    #[arg(long)]
+    postgres: PathBuf,
+    #[arg(long)]
+    scripts: PathBuf,
+}
+
+impl Places {
+    fn setup(&self, lease_seconds: u32, proxied: bool) -> Setup {
+        let programs = Programs {
+            cynode: self.cynode.clone(),
+            runner: vec![std::env::current_exe().unwrap().into(), "runner".into()],
+            restate: self.restate.clone(),
+            postgres: self.postgres.clone(),
+        };
+        Setup { programs, scripts: self.scripts.clone(), lease_seconds, proxied }
+    }
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let command = match Cli::parse().command {
+        Command::Runner { scripts, runner } => {
+            runner.run(Arc::new(ScriptedMind(Scripts::read(&scripts))))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        command => command,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let good = runtime.block_on(async {
+        anyhow::Ok(match command {
+            Command::Load(command) => load::run(command).await.map(|()| true)?,
+            Command::Chaos(chaos) => chaos::run(chaos).await,
+            Command::Steps(steps) => steps::run(steps).await,
+            Command::Bare(served) => {
+                bare::run(served).await;
+                true
+            }
+            Command::Runner { .. } => false,
+        })
+    })?;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

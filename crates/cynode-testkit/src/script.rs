@@ -1,0 +1,177 @@
+//! Agents and workers that play a script: plans, results, findings and failures come from a file, always the same.
+//!
+//! The first word of a task's description names its script.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use cynode_core::workflow::plan::{Plan, PlanText};
+use cynode_runner::mind::{
+    Judgement, Mind, NodeError, PlanRequest, Reply, Thinking, VerifyRequest,
+};
+use cynode_wire::{
+    jobs::JobOutcome,
+    workflow::{Finding, Resolution, Severity, VerificationStatus},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Every script, by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Scripts(pub BTreeMap<String, Script>);
+
+/// What happens to a task.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// The plan.
+    pub plan: PlanText,
+    /// How the first attempts at planning fail.
+    #[serde(default)]
+    pub plan_failures: Vec<Failure>,
+    /// A question that is asked before the plan is made.
+    #[serde(default)]
+    pub question: Option<String>,
+    /// How long planning and judging take.
+    #[serde(default)]
+    pub think_ms: u64,
+    /// How long a job takes.
+    #[serde(default)]
+    pub work_ms: u64,
+    /// What becomes of a unit's attempts, in order; when there is no more, all is well.
+    #[serde(default)]
+    pub attempts: BTreeMap<String, Vec<Attempt>>,
+}
+
+/// How thinking fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// It may pass.
+    Transient,
+    /// The answer cannot be used.
+    Domain,
+    /// It will not pass.
+    Permanent,
+}
+
+/// What becomes of one attempt of a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attempt {
+    /// It is done and judged good.
+    #[default]
+    Good,
+    /// It is done and judged bad.
+    Bad,
+    /// The job fails.
+    Fails,
+    /// The worker is never heard of again.
+    Vanishes,
+}
+
+impl Scripts {
+    /// Reads a file of scripts.
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The script that a description names.
+    pub fn of(&self, description: &str) -> Option<(&str, &Script)> {
+        let name = description.split_whitespace().next()?;
+        self.0.get_key_value(name).map(|(name, script)| (name.as_str(), script))
+    }
+
+    /// What becomes of an attempt.
+    pub fn attempt(&self, script: &str, unit: &str, attempt: u32) -> Attempt {
+        let planned = self.0.get(script).and_then(|script| script.attempts.get(unit));
+        let index = usize::try_from(attempt).unwrap_or(1).saturating_sub(1);
+        planned.and_then(|attempts| attempts.get(index)).copied().unwrap_or_default()
+    }
+
+    /// What a worker reports about an attempt; `None` when it vanishes.
+    pub fn outcome(&self, script: &str, unit: &str, attempt: u32) -> Option<(JobOutcome, Value)> {
+        let result = json!({ "unit": unit, "attempt": attempt });
+        match self.attempt(script, unit, attempt) {
+            Attempt::Good | Attempt::Bad => Some((JobOutcome::Succeeded, result)),
+            Attempt::Fails => Some((JobOutcome::Failed, result)),
+            Attempt::Vanishes => None,
+        }
+    }
+}
+
+/// Agents that play a script.
+#[derive(Clone, Debug)]
+pub struct ScriptedMind(pub Scripts);
+
+async fn think(script: &Script) {
+    if script.think_ms > 0 {
+        let time = Duration::from_millis(script.think_ms);
+        let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+    }
+}
+
+impl ScriptedMind {
+    fn script(&self, description: &str) -> Result<(&str, &Script), NodeError> {
+        let none = || NodeError::Permanent(format!("no script is called `{description}`"));
+        self.0.of(description).ok_or_else(none)
+    }
+}
+
+impl Mind for ScriptedMind {
+    fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan> {
+        Box::pin(async move {
+            let (name, script) = self.script(request.task.description.as_str())?;
+            think(script).await;
+            let attempt = usize::try_from(request.attempt).unwrap_or(1).saturating_sub(1);
+            match script.plan_failures.get(attempt) {
+                Some(Failure::Transient) => return Err(NodeError::Transient("scripted".into())),
+                Some(Failure::Domain) => return Err(NodeError::Domain("scripted".into())),
+                Some(Failure::Permanent) => return Err(NodeError::Permanent("scripted".into())),
+                None => {}
+            }
+            let answered =
+                request.answer.is_some_and(|wait| wait.resolution == Resolution::Answered);
+            if let Some(question) = script.question.as_ref().filter(|_| !answered) {
+                return Ok(Reply::Ask(question.clone()));
+            }
+            let mut text = script.plan.clone();
+            for unit in &mut text.steps {
+                unit.payload = json!({ "script": name, "work_ms": script.work_ms });
+            }
+            // What people said since becomes one unit each.
+            for (number, said) in request.feedback.iter().enumerate() {
+                let key = format!("feedback-{}", number + 1);
+                text.steps.push(cynode_core::workflow::plan::PlannedUnit {
+                    key: key.parse().map_err(|_| NodeError::Permanent("a bad key".into()))?,
+                    title: said
+                        .text
+                        .parse()
+                        .map_err(|_| NodeError::Domain("a bad title".into()))?,
+                    depends_on: Vec::new(),
+                    payload: json!({ "script": name, "work_ms": script.work_ms }),
+                });
+            }
+            let plan =
+                Plan::try_from(text).map_err(|error| NodeError::Domain(error.to_string()))?;
+            Ok(Reply::Done(plan, 1000))
+        })
+    }
+
+    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+        Box::pin(async move {
+            let (name, script) = self.script(request.task.description.as_str())?;
+            think(script).await;
+            let bad =
+                self.0.attempt(name, request.unit.as_str(), request.unit_attempt) == Attempt::Bad;
+            let findings = if bad {
+                vec![Finding { severity: Severity::Major, text: "scripted finding".into() }]
+            } else {
+                Vec::new()
+            };
+            let status = if bad { VerificationStatus::Fail } else { VerificationStatus::Pass };
+            Ok(Reply::Done(Judgement { status, findings, recommended_actions: Vec::new() }, 500))
+        })
+    }
+}

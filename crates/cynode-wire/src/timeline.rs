@@ -1,0 +1,198 @@
+//! What happened to a task, for people.
+
+use cynode_core::{
+    ids::{InstructionId, RunId, TaskId},
+    names::Prose,
+    tasks::TaskStateName,
+    workflow::{Node, instructions::InstructionKind, waits::WaitReason},
+};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::{
+    tasks::TaskStateView,
+    workflow::{InstructionKindView, NodeView, UnitView, WaitReasonView},
+};
+
+/// The story of a task's run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Timeline {
+    /// The task.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// The run.
+    #[schema(value_type = String)]
+    pub run_id: RunId,
+    /// The trace that everything about it carries.
+    pub trace_id: String,
+    /// Where the task stands.
+    #[schema(value_type = TaskStateView)]
+    pub state: TaskStateName,
+    /// The node that is next; none when the run has ended or not begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NodeView>)]
+    pub node: Option<Node>,
+    /// One sentence: where it stands and who is needed.
+    pub standing: String,
+    /// How many retries it has used.
+    pub retries_used: u32,
+    /// What it has cost so far, in millionths of the installation's currency.
+    pub cost_micros: u64,
+    /// The steps, in order.
+    pub steps: Vec<StepEntry>,
+    /// The waits, in order.
+    pub waits: Vec<WaitEntry>,
+    /// The plan's units.
+    pub units: Vec<UnitView>,
+    /// The jobs, in order.
+    pub jobs: Vec<JobEntry>,
+    /// The graph as a mermaid flowchart, the present node marked.
+    pub mermaid: String,
+    /// The plan as a mermaid flowchart, each unit with its state.
+    pub plan_mermaid: String,
+}
+
+/// One step of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StepEntry {
+    /// Its number.
+    pub sequence: i64,
+    /// The node that ran.
+    pub node: String,
+    /// What it found.
+    pub verdict: String,
+    /// The unit it was about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Which attempt of the node.
+    pub attempt: u32,
+    /// Who did it.
+    pub actor: String,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// What it cost.
+    pub cost_micros: u64,
+    /// Why it failed, waits, or is redone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// When.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+}
+
+/// One wait of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitEntry {
+    /// What was waited for.
+    #[schema(value_type = WaitReasonView)]
+    pub reason: WaitReason,
+    /// Who can end it.
+    pub owner: String,
+    /// What the owner is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub opened_at: OffsetDateTime,
+    /// When nobody is waited for any more.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub expires_at: Option<OffsetDateTime>,
+    /// When it ended.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub resolved_at: Option<OffsetDateTime>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<String>,
+    /// What the person said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// One job of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobEntry {
+    /// The unit.
+    pub unit: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Where it stands.
+    pub state: String,
+    /// Who works or worked on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Since when it waits or waited.
+    #[serde(with = "time::serde::rfc3339")]
+    pub queued_at: OffsetDateTime,
+    /// When it was claimed.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub started_at: Option<OffsetDateTime>,
+    /// When it ended.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub ended_at: Option<OffsetDateTime>,
+}
+
+/// Tells a running task something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Instruct {
+    /// What is to be done.
+    #[schema(value_type = InstructionKindView)]
+    pub kind: InstructionKind,
+    /// What is meant; needed to revise, expand and reduce.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub text: Option<Prose>,
+}
+
+/// An instruction that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Instructed {
+    /// Its id; none when it was carried out at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub instruction_id: Option<InstructionId>,
+    /// What is to be done.
+    #[schema(value_type = InstructionKindView)]
+    pub kind: InstructionKind,
+    /// Where the task stands.
+    #[schema(value_type = TaskStateView)]
+    pub state: TaskStateName,
+}
+
+/// Says yes or no to a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Approve {
+    /// Yes or no.
+    pub approved: bool,
+    /// Why; what should be different, when it is a no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub note: Option<Prose>,
+}
+
+/// Answers the question of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerQuestion {
+    /// The answer.
+    #[schema(value_type = String)]
+    pub text: Prose,
+}

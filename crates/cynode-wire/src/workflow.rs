@@ -1,0 +1,695 @@
+//! The contract between the orchestrator and whoever drives a task, in any language. `docs/workflow.md` is its page.
+
+use std::collections::BTreeMap;
+
+use cynode_core::{
+    ids::{ProjectId, RunId, TaskId},
+    names::{DottedKey, Prose, TaskName},
+    tasks::Criterion,
+    workflow::{
+        Node, Verdict,
+        instructions::InstructionKind,
+        plan::{Plan, PlannedUnit, UnitKey},
+        units::{JobState, UnitState},
+        waits::{WaitOwner, WaitReason},
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::tasks::CriterionView;
+
+/// Asks for the lease of a task, and for everything needed to drive it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartWorkflow {
+    /// The task. Nothing else is passed: the first node loads the context.
+    #[schema(value_type = String, example = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
+    pub task_id: TaskId,
+    /// Who asks: the name of the runner, the same for all its processes.
+    #[schema(example = "runner")]
+    pub holder: String,
+    /// Names this attempt at driving; it becomes the lease's id. The same holder with the same key gets the same lease again.
+    pub idempotency_key: String,
+    /// The process. When the same attempt moves to another process, the fencing token rises and the old process is shut out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// How long the lease lasts, 1 to 3600; 30 when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u32>,
+}
+
+/// Asks where a run stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeWorkflow {
+    /// The task.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// Answers only when more than this has happened to the run (see [`Position::wakes`]), or when `wait_ms` is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_wakes: Option<i64>,
+    /// How long to wait for it, at most 20000; 0 when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u32>,
+}
+
+/// Names a lease that was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseRef {
+    /// The task.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// The lease.
+    pub lease_id: String,
+    /// The token of the grant.
+    pub fencing_token: i64,
+}
+
+/// Asks for more time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewLease {
+    /// The task.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// The lease.
+    pub lease_id: String,
+    /// The token of the grant.
+    pub fencing_token: i64,
+    /// How long the lease lasts from now, 1 to 3600; 30 when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u32>,
+}
+
+/// What a node did: state, history and effects are stored together or not at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// The lease under which it was done.
+    pub lease: LeaseRef,
+    /// The number of this checkpoint: one more than the last.
+    pub sequence: i64,
+    /// The node that ran.
+    #[schema(value_type = NodeView)]
+    pub node: Node,
+    /// What it found.
+    #[schema(value_type = VerdictView)]
+    pub verdict: Verdict,
+    /// What later nodes need.
+    pub state: RunState,
+    /// What it changes.
+    #[serde(default)]
+    pub effects: Vec<Effect>,
+    /// What is waited for; with the verdict `wait`, and only with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<NewWait>,
+    /// How many things had happened to the run when the node looked; see [`Position::wakes`].
+    pub seen_wakes: i64,
+    /// The unit it was about, for the timeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub unit: Option<UnitKey>,
+    /// Which attempt of the node it was.
+    pub attempt: u32,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// What it cost, in millionths of the installation's currency.
+    #[serde(default)]
+    pub cost_micros: u64,
+    /// A sentence for the timeline: why it failed, waits, or is redone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// One change that a node makes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "effect", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Effect {
+    /// The plan's units exist from now on. Units that are done stay; others that the plan does not name are cancelled with their jobs.
+    PlanUnits {
+        /// Every unit of the plan.
+        #[schema(value_type = Vec<PlannedUnitView>)]
+        units: Vec<PlannedUnit>,
+    },
+    /// A unit that is pending gets a job.
+    CreateJob {
+        /// The unit.
+        #[schema(value_type = String)]
+        unit: UnitKey,
+        /// Which attempt: one more than before.
+        attempt: u32,
+        /// What the job is given beside the unit's own payload: feedback of the last attempt.
+        #[serde(default)]
+        remedy: Value,
+        /// Most seconds from claim to result.
+        timeout_seconds: u32,
+    },
+    /// The result of a unit's job is taken; the unit waits to be judged.
+    CollectJob {
+        /// The unit.
+        #[schema(value_type = String)]
+        unit: UnitKey,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// A unit's job came to nothing, or its result was judged bad: it is to be tried again.
+    RetryUnit {
+        /// The unit.
+        #[schema(value_type = String)]
+        unit: UnitKey,
+        /// The attempt that was not good.
+        attempt: u32,
+        /// Why.
+        #[serde(default)]
+        findings: Vec<Finding>,
+    },
+    /// A unit's result was judged good.
+    AcceptUnit {
+        /// The unit.
+        #[schema(value_type = String)]
+        unit: UnitKey,
+        /// The attempt.
+        attempt: u32,
+        /// What was noted.
+        #[serde(default)]
+        findings: Vec<Finding>,
+    },
+    /// A unit is given up.
+    FailUnit {
+        /// The unit.
+        #[schema(value_type = String)]
+        unit: UnitKey,
+        /// The attempt.
+        attempt: u32,
+        /// Why.
+        #[serde(default)]
+        findings: Vec<Finding>,
+    },
+}
+
+/// A wait to be opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewWait {
+    /// What is waited for.
+    #[schema(value_type = WaitReasonView)]
+    pub reason: WaitReason,
+    /// What the owner is asked, for `approval` and `human_input`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// After how many milliseconds the run is due by itself: the time of a retry, the end of a quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_in_ms: Option<u64>,
+    /// After how many seconds nobody is waited for any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u64>,
+}
+
+/// One thing that verification noted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// How bad it is: `critical`, `major`, `minor` or `note`.
+    pub severity: Severity,
+    /// What was found.
+    pub text: String,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It must not be so.
+    Critical,
+    /// It should not be so.
+    Major,
+    /// It could be better.
+    Minor,
+    /// Worth knowing.
+    Note,
+}
+
+/// The state of a run between nodes: the checkpoint's `state` column, with these fields and no others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunState {
+    /// What must be shown for the task to be done.
+    #[serde(default)]
+    #[schema(value_type = Vec<CriterionView>)]
+    pub acceptance_criteria: Vec<Criterion>,
+    /// The preferences that held when the context was loaded.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, Value>)]
+    pub preferences_effective: BTreeMap<DottedKey, Value>,
+    /// The plan, once there is one.
+    #[serde(default)]
+    #[schema(value_type = Option<PlanView>)]
+    pub plan: Option<Plan>,
+    /// How many units of the plan are done.
+    #[serde(default)]
+    pub current_step_index: u32,
+    /// How often each unit was tried.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, u32>)]
+    pub attempts_by_step: BTreeMap<UnitKey, u32>,
+    /// The result that is being judged, or was judged last.
+    #[serde(default)]
+    pub last_result: Option<StepResult>,
+    /// The last judgement.
+    #[serde(default)]
+    pub verification: Option<Verification>,
+    /// What people said since the plan was made.
+    #[serde(default)]
+    pub feedback: Vec<Feedback>,
+    /// How often the node that is next has failed in a row for reasons that may pass.
+    #[serde(default)]
+    pub node_failures: u32,
+    /// Why the task is given up, once that is clear.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// The summary, once the task has ended.
+    #[serde(default)]
+    pub summary: Option<String>,
+    /// What the runner keeps for itself; nobody else reads it. Another runner that drives in between keeps it as it is: say in
+    /// it of which sequence it is.
+    #[serde(default)]
+    pub runner: Value,
+}
+
+/// The result of a unit's job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepResult {
+    /// The unit.
+    #[schema(value_type = String)]
+    pub unit: UnitKey,
+    /// The attempt.
+    pub attempt: u32,
+    /// What the worker reported.
+    pub output: Value,
+}
+
+/// A judgement of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Verification {
+    /// The unit.
+    #[schema(value_type = String)]
+    pub unit: UnitKey,
+    /// Whether it was judged good.
+    pub status: VerificationStatus,
+    /// What was found.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+    /// What to do about it.
+    #[serde(default)]
+    pub recommended_actions: Vec<String>,
+}
+
+/// Whether a result was judged good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerificationStatus {
+    /// It was.
+    Pass,
+    /// It was not.
+    Fail,
+}
+
+/// What a person said about the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Feedback {
+    /// What kind of instruction it was.
+    #[schema(value_type = InstructionKindView)]
+    pub kind: InstructionKind,
+    /// What was said.
+    pub text: String,
+}
+
+/// Where a run stands, and everything that its next node needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Position {
+    /// The task.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// The run.
+    #[schema(value_type = String)]
+    pub run_id: RunId,
+    /// The number of the last checkpoint; 0 before the first.
+    pub sequence: i64,
+    /// What follows.
+    pub next: NextStep,
+    /// How many things have happened to the run from outside: results, answers, instructions. A checkpoint says how many
+    /// it had seen, so that a run about to wait cannot miss one.
+    pub wakes: i64,
+    /// How many retries the task has used, of units and nodes together.
+    pub retries_used: u32,
+    /// The plan's units and their jobs, in the order of the plan.
+    pub units: Vec<UnitView>,
+    /// The state after the last checkpoint; left out in the answer to a checkpoint that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<RunState>,
+    /// The wait that was ended last, if the run has not gone on since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_wait: Option<EndedWait>,
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum NextStep {
+    /// Run this node.
+    Run {
+        /// The node.
+        #[schema(value_type = NodeView)]
+        node: Node,
+    },
+    /// Stop driving: the run waits, and the lease was given back. Whoever is needed then starts it again.
+    Wait {
+        /// The node that will run.
+        #[schema(value_type = NodeView)]
+        node: Node,
+        /// What is waited for.
+        #[schema(value_type = WaitReasonView)]
+        reason: WaitReason,
+        /// Who can end it.
+        #[schema(value_type = WaitOwnerView)]
+        owner: WaitOwner,
+    },
+    /// Stop driving: the task has ended, and the lease was given back.
+    End,
+}
+
+/// How a wait was ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EndedWait {
+    /// What was waited for.
+    #[schema(value_type = WaitReasonView)]
+    pub reason: WaitReason,
+    /// `woken`, `approved`, `rejected`, `answered`, `continued`, `expired` or `cancelled`.
+    pub resolution: Resolution,
+    /// What the person said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// What was waited for has come.
+    Woken,
+    /// A person said yes.
+    Approved,
+    /// A person said no.
+    Rejected,
+    /// A person answered.
+    Answered,
+    /// A person ended the pause.
+    Continued,
+    /// Nobody came in time.
+    Expired,
+    /// The task was stopped.
+    Cancelled,
+}
+
+impl Resolution {
+    const ALL: [Self; 7] = [
+        Self::Woken,
+        Self::Approved,
+        Self::Rejected,
+        Self::Answered,
+        Self::Continued,
+        Self::Expired,
+        Self::Cancelled,
+    ];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Woken => "woken",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Answered => "answered",
+            Self::Continued => "continued",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The resolution of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|resolution| resolution.as_str() == name)
+    }
+}
+
+/// A unit of the plan and its last job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UnitView {
+    /// Its name, unique in the task.
+    #[schema(value_type = String)]
+    pub key: UnitKey,
+    /// What is to be done.
+    #[schema(value_type = String)]
+    pub title: Prose,
+    /// What must be done before.
+    #[schema(value_type = Vec<String>)]
+    pub depends_on: Vec<UnitKey>,
+    /// Where it stands.
+    #[schema(value_type = UnitStateView)]
+    pub state: UnitState,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// What was found about its last attempt.
+    pub findings: Vec<Finding>,
+    /// Its last job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<UnitJob>,
+}
+
+/// The last job of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UnitJob {
+    /// Which attempt it is.
+    pub attempt: u32,
+    /// Where it stands.
+    #[schema(value_type = crate::jobs::JobStateView)]
+    pub state: JobState,
+    /// Whether its result was taken.
+    pub collected: bool,
+    /// What its worker reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+}
+
+/// The answer to a start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Started {
+    /// `started`, or `already_running` when the same holder has it under the same key.
+    pub status: StartStatus,
+    /// The lease.
+    pub lease: LeaseView,
+    /// The task.
+    pub task: TaskContext,
+    /// Where the run stands.
+    pub position: Position,
+}
+
+/// Whether a start began something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StartStatus {
+    /// The lease was granted.
+    Started,
+    /// The same holder has it already, under the same key.
+    AlreadyRunning,
+}
+
+/// The answer to a resume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Resumed {
+    /// The task.
+    pub task: TaskContext,
+    /// Where the run stands.
+    pub position: Position,
+    /// The node that ran last.
+    #[serde(default)]
+    #[schema(value_type = Option<NodeView>)]
+    pub last_node: Option<Node>,
+    /// When the last checkpoint was written.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+}
+
+/// A lease that was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaseView {
+    /// Its id.
+    pub lease_id: String,
+    /// Who has it.
+    pub holder: String,
+    /// The token that every write must carry.
+    pub fencing_token: i64,
+    /// Until when, by the database's clock.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// What the first node loads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TaskContext {
+    /// Where the task lives.
+    #[schema(value_type = String)]
+    pub project_id: ProjectId,
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: TaskName,
+    /// What is to be done.
+    #[schema(value_type = String)]
+    pub description: Prose,
+    /// What must be shown for it to be done.
+    #[schema(value_type = Vec<CriterionView>)]
+    pub acceptance_criteria: Vec<Criterion>,
+    /// The preferences that hold for it.
+    #[schema(value_type = BTreeMap<String, Value>)]
+    pub preferences: BTreeMap<DottedKey, Value>,
+    /// The trace that everything about the run carries.
+    pub trace_id: String,
+}
+
+/// Names of [`Node`] for the document.
+#[derive(ToSchema)]
+#[schema(as = WorkflowNode, rename_all = "snake_case")]
+pub enum NodeView {
+    /// Reads the task, its criteria and the preferences that hold.
+    LoadTaskContext,
+    /// Makes the plan: a graph of work units.
+    PlanSteps,
+    /// Sends every unit that is ready, up to the limit.
+    DispatchStep,
+    /// Takes whichever result has come.
+    CollectResult,
+    /// Judges that result by evidence.
+    VerifyStepResult,
+    /// Says what was done, and ends the task well.
+    FinalizeSummary,
+    /// Says why it was given up, and ends the task.
+    MarkFailed,
+}
+
+/// Names of [`Verdict`] for the document.
+#[derive(ToSchema)]
+#[schema(as = Verdict, rename_all = "snake_case")]
+pub enum VerdictView {
+    /// Its work is done; the next node follows.
+    Pass,
+    /// Nothing is left to do.
+    Done,
+    /// The work unit must be tried again.
+    Redo,
+    /// The plan must be made anew, with feedback.
+    Revise,
+    /// Nothing can be done before something happens elsewhere.
+    Wait,
+    /// It cannot succeed.
+    Fail,
+}
+
+/// Names of [`WaitReason`] for the document.
+#[derive(ToSchema)]
+#[schema(as = WaitReason, rename_all = "snake_case")]
+pub enum WaitReasonView {
+    /// A job that is out.
+    Job,
+    /// A person's yes to the plan.
+    Approval,
+    /// A person's answer to a question.
+    HumanInput,
+    /// A person paused the task.
+    Paused,
+    /// The time of the next attempt.
+    Retry,
+    /// A provider's quota.
+    Quota,
+    /// An agent that is not connected.
+    Agent,
+}
+
+/// Names of [`WaitOwner`] for the document.
+#[derive(ToSchema)]
+#[schema(as = WaitOwner, rename_all = "snake_case")]
+pub enum WaitOwnerView {
+    /// Whoever works on the jobs.
+    Worker,
+    /// A person who may steer the task.
+    Person,
+    /// The clock.
+    Clock,
+    /// Whoever runs the installation.
+    Operator,
+}
+
+/// Names of [`UnitState`] for the document.
+#[derive(ToSchema)]
+#[schema(as = UnitState, rename_all = "snake_case")]
+pub enum UnitStateView {
+    /// Planned, and waiting for what it depends on or for a place.
+    Pending,
+    /// A job is out for it.
+    Dispatched,
+    /// Its result is in and waits to be judged.
+    Collected,
+    /// Its result was judged good.
+    Done,
+    /// It was given up.
+    Failed,
+    /// It is not wanted any more.
+    Cancelled,
+}
+
+/// Names of [`InstructionKind`] for the document.
+#[derive(ToSchema)]
+#[schema(as = InstructionKind, rename_all = "snake_case")]
+pub enum InstructionKindView {
+    /// Stop at the next step and wait.
+    Pause,
+    /// Go on after a pause.
+    Continue,
+    /// Give the task up.
+    Abort,
+    /// Make the plan anew with this feedback.
+    Revise,
+    /// Do this too.
+    ExpandScope,
+    /// Leave this out.
+    ReduceScope,
+}
+
+/// [`PlannedUnit`] for the document.
+#[derive(ToSchema)]
+#[schema(as = PlannedUnit)]
+pub struct PlannedUnitView {
+    /// Its name, unique in the task.
+    pub key: String,
+    /// What is to be done.
+    pub title: String,
+    /// The units that must be done before it.
+    pub depends_on: Vec<String>,
+    /// What the job is given.
+    pub payload: Value,
+}
+
+/// [`Plan`] for the document.
+#[derive(ToSchema)]
+#[schema(as = Plan)]
+pub struct PlanView {
+    /// The units.
+    pub steps: Vec<PlannedUnitView>,
+    /// What the plan takes for granted.
+    pub assumptions: Vec<String>,
+}

@@ -1,0 +1,124 @@
+//! The engine that `cynode up` runs: on loopback, without telemetry, with a key of its own for signing its calls.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use data_encoding::BASE64;
+use ring::{
+    rand::SystemRandom,
+    signature::{Ed25519KeyPair, KeyPair},
+};
+
+use crate::{
+    config::Ports,
+    supervise::{Program, on_path},
+};
+
+/// How to get the engine.
+pub(crate) const INSTALL: &str = "npm install -g @restatedev/restate-server@1.7 \
+     (or `brew install restatedev/tap/restate-server`, or put the binary of a release on the PATH)";
+
+/// The engine's program. What npm puts on the path is a script that starts it: the script's child would outlive a kill,
+/// so the program itself is looked for.
+pub(crate) fn find() -> Option<PathBuf> {
+    let found = fs::canonicalize(on_path("restate-server")?).ok()?;
+    if found.extension().is_none_or(|extension| extension != "js") {
+        return Some(found);
+    }
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "x64",
+    };
+    let package = format!("restate-server-linux-{architecture}/bin/restate-server");
+    // Beside the script's package, or inside it.
+    let scope = found.ancestors().nth(3)?;
+    let inside = scope.join("restate-server/node_modules/@restatedev").join(&package);
+    [scope.join(&package), inside].into_iter().find(|path| path.is_file())
+}
+
+/// The files of an engine.
+pub(crate) struct Engine {
+    dir: PathBuf,
+    pub(crate) public_key: PathBuf,
+}
+
+impl Engine {
+    /// Prepares an engine in `dir`: its key is made once, its configuration is written anew.
+    pub(crate) fn prepare(dir: &Path, ports: Ports) -> anyhow::Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let private_key = dir.join("key.pem");
+        let public_key = dir.join("key.pub");
+        if !private_key.exists() || !public_key.exists() {
+            make_key(&private_key, &public_key)?;
+        }
+        fs::write(dir.join("config.toml"), configuration(dir, ports, &private_key))?;
+        Ok(Self { dir: dir.to_owned(), public_key })
+    }
+
+    /// The program to be kept running.
+    pub(crate) fn program(&self, path: PathBuf) -> Program {
+        let arguments = vec!["--config-file".into(), self.dir.join("config.toml").into()];
+        Program { name: "restate-server", path, arguments, log: self.dir.join("server.log") }
+    }
+}
+
+fn configuration(dir: &Path, ports: Ports, private_key: &Path) -> String {
+    let Ports { ingress, admin, node, .. } = ports;
+    let (dir, key) = (dir.display(), private_key.display());
+    format!(
+        r#"# Written by `cynode up` at every start.
+node-name = "cynode"
+base-dir = "{dir}/data"
+disable-telemetry = true
+default-num-partitions = 4
+listen-mode = "tcp"
+bind-address = "{node}"
+advertised-address = "http://{node}"
+log-format = "json"
+rocksdb-total-memory-size = "256 MiB"
+
+[ingress]
+bind-address = "{ingress}"
+
+[admin]
+bind-address = "{admin}"
+disable-web-ui = true
+
+[worker.invoker]
+request-identity-private-key-pem-file = "{key}"
+"#
+    )
+}
+
+/// Makes a key pair. Each file is written beside its place and renamed; the public one last, so that it is never alone.
+pub(crate) fn make_key(private: &Path, public: &Path) -> anyhow::Result<()> {
+    let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+    let document = document.map_err(|_| anyhow::anyhow!("no key could be made"))?;
+    let pair = Ed25519KeyPair::from_pkcs8(document.as_ref());
+    let pair = pair.map_err(|_| anyhow::anyhow!("the new key cannot be read"))?;
+    let body = BASE64.encode(document.as_ref());
+    let lines: Vec<_> = body.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    let pem =
+        format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"));
+    let text = format!("publickeyv1_{}\n", bs58::encode(pair.public_key().as_ref()).into_string());
+    write_secret(private, &pem)?;
+    write_secret(public, &text)
+}
+
+/// Writes a file that only we may read, whole or not at all.
+pub(crate) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+    let draft = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft);
+    let mut file = file.with_context(|| format!("cannot write {}", draft.display()))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    ensure!(path.exists(), "{} could not be written", path.display());
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Programs that `cynode up` keeps running: ended, they are started again; told to stop, they are really gone.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    process::{Child, Command},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+/// First and longest pause before a program that ended is started again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// How long a program must have run for its next end to count as the first.
+const HEALTHY: Duration = Duration::from_mins(1);
+
+/// How long a program may take to end when it is told to.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A program to be kept running.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) log: PathBuf,
+}
+
+impl Program {
+    /// Keeps it running until `stop`; then ends it and whatever it started.
+    pub(crate) async fn keep(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut pause = PAUSE.0;
+        loop {
+            let begun = Instant::now();
+            let mut child = self.spawn()?;
+            let ended = tokio::select! {
+                () = stop.cancelled() => {
+                    end(&mut child).await?;
+                    return Ok(());
+                }
+                ended = child.wait() => ended?,
+            };
+            // Whatever it had started must not live beside its successor.
+            kill_group(&child, Signal::KILL);
+            self.complain(ended);
+            if begun.elapsed() > HEALTHY {
+                pause = PAUSE.0;
+            }
+            if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
+                return Ok(());
+            }
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    fn complain(&self, ended: ExitStatus) {
+        let (name, log) = (self.name, self.log.display());
+        tracing::warn!(
+            event = "program.ended",
+            program = name,
+            "{name} ended with {ended} and is started again; see {log}"
+        );
+    }
+
+    fn spawn(&self) -> anyhow::Result<Child> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let mut command = Command::new("setpriv");
+        command
+            // Killed ourselves, we leave nothing behind.
+            .arg("--pdeathsig=KILL")
+            .arg("--")
+            .arg(&self.path)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .kill_on_drop(true);
+        command.spawn().with_context(|| format!("{} could not be started", self.name))
+    }
+}
+
+fn kill_group(child: &Child, signal: Signal) {
+    if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+        let _ = kill_process_group(pid, signal);
+    }
+}
+
+/// Asks politely, then insists.
+async fn end(child: &mut Child) -> anyhow::Result<()> {
+    kill_group(child, Signal::TERM);
+    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+        kill_group(child, Signal::KILL);
+        child.wait().await?;
+    }
+    Ok(())
+}
+
+/// The program of that name on the search path.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    crate::config::search_path().into_iter().map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// The program of that name beside this one.
+pub(crate) fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
+    let us = std::env::current_exe().context("the place of this program is not known")?;
+    let beside = us.parent().unwrap_or(Path::new("/")).join(name);
+    anyhow::ensure!(beside.is_file(), "{} is not installed beside this program", beside.display());
+    Ok(beside)
+}
