@@ -218,6 +218,13 @@ impl App {
         self.signs.queued.clone().notified_owned()
     }
 
+    /// Nobody looks at this task any more; whoever still does looks by itself.
+    pub(crate) fn unwatch(&self, task: TaskId) {
+        if let Ok(mut watched) = self.signs.watched.lock() {
+            watched.remove(&task);
+        }
+    }
+
     /// Ends when something happened to this task in this process.
     pub(crate) fn sign_of(&self, task: TaskId) -> OwnedNotified {
         let sign = match self.signs.watched.lock() {

@@ -121,6 +121,10 @@ impl From<DbError> for Error {
         // A constraint that the operation did not expect is our fault, like anything else.
         if error.is_unavailable() {
             Self::Unavailable(error.into())
+        } else if error.is_unusable_value() {
+            Self::Invalid(
+                "a value cannot be stored: it holds a zero character or is too large".into(),
+            )
         } else {
             Self::Internal(error.into())
         }

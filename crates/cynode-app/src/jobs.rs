@@ -32,10 +32,12 @@ pub async fn claim(app: &App, service: &Service, body: &ClaimJobs) -> Result<Cla
     loop {
         let mut sign = std::pin::pin!(app.sign_of_work());
         sign.as_mut().enable();
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+        // A claim that got no answer and is sent again must find what the first one took.
+        jobs::one_claim_at_a_time(&mut tx, body.claim_id).await?;
         let most = body.most.into();
-        let jobs = jobs::claim(&mut conn, &service.name, body.claim_id, most, ttl).await?;
-        drop(conn);
+        let jobs = jobs::claim(&mut tx, &service.name, body.claim_id, most, ttl).await?;
+        tx.commit().await.map_err(DbError::from)?;
         let left = until.saturating_duration_since(Instant::now());
         if !jobs.is_empty() || left.is_zero() {
             return Ok(ClaimedJobs { jobs });

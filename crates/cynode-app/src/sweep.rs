@@ -88,16 +88,19 @@ pub async fn tell(app: &App, engine: &dyn Engine, resend: Duration) -> Result<us
         drop(conn);
         let more = i64::try_from(due.len()).is_ok_and(|count| count == BATCH);
         told += due.len();
-        let mut failed = None;
+        let (mut failed, mut untold) = (None, Vec::new());
         let calls: Vec<_> = due.iter().map(|due| engine.tell(due)).collect();
-        let mut sending = stream::iter(calls).buffer_unordered(AT_ONCE);
-        while let Some(result) = sending.next().await {
+        let mut sending = stream::iter(calls).buffered(AT_ONCE).zip(stream::iter(&due));
+        while let Some((result, due)) = sending.next().await {
             if let Err(error) = result {
                 failed = Some(error);
+                untold.push(due.task.as_uuid());
             }
         }
         if let Some(error) = failed {
-            // What could not be told is taken again after a while.
+            // Whoever was not told of is taken again at the next turn; should we die here, after a while.
+            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+            workflow::untell(&mut conn, &untold).await?;
             let error = format!("{:#}", anyhow::Error::from(error));
             tracing::warn!(event = "error", error, "the engine could not be told of runs");
             return Ok(told);

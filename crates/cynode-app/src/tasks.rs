@@ -107,11 +107,17 @@ pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
         store_under_a_free_name(ctx, &mut task).await?;
     }
     let run = RunId::from_uuid(ctx.uuid());
-    let (trace, due) = (ctx.trace, task.depends_on.is_empty());
-    workflow::request(ctx.conn(), task.id, run, trace, due).await?;
-    if !due && workflow::dependencies_completed(ctx.conn(), task.id).await? {
-        workflow::wake(ctx.conn(), &[task.id.as_uuid()]).await?;
+    // What it depends on cannot end between this look and our commit: whoever ends it then sees our run.
+    let before = tasks::share(ctx.conn(), &task.depends_on).await?;
+    if before.iter().any(|state| matches!(state, TaskStateName::Failed | TaskStateName::Cancelled))
+    {
+        let gone =
+            "`depends_on` names a task that failed or was stopped: it will never be completed";
+        return Err(Error::Invalid(gone.into()));
     }
+    let due = before.iter().all(|state| *state == TaskStateName::Completed);
+    let trace = ctx.trace;
+    workflow::request(ctx.conn(), task.id, run, trace, due).await?;
     ctx.wake(task.id);
     ctx.record(told(&task)).await?;
     Ok(task)

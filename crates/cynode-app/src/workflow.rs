@@ -15,12 +15,15 @@ use std::{
 use cynode_core::{
     events::EventKind,
     ids::{TaskId, WaitId},
-    tasks::{Task, TaskState, TaskStateName},
-    workflow::{self as graph, Next, Node, Verdict, waits::WaitReason},
+    tasks::{Task, TaskStateName},
+    workflow::{
+        self as graph, Next, Node, Verdict,
+        waits::{WaitOwner, WaitReason},
+    },
 };
 use cynode_db::{
     DbError, tasks, units, waits,
-    workflow::{self, Claimant, Counters, Granted, Lease, Standing, Step},
+    workflow::{self, Claimant, Counters, Granted, Lease, Resting, Standing, Step},
 };
 use cynode_wire::workflow::{
     Checkpoint, LeaseRef, LeaseView, NewWait, NextStep, Position, RenewLease, Resolution,
@@ -102,7 +105,7 @@ async fn take(ctx: &mut Ctx, body: &StartWorkflow) -> Result<Result<Started, &'s
         Entered::Shut { gate, seen_wakes } => {
             workflow::release(ctx.conn(), lease).await?;
             // Nobody is called again before something happens.
-            workflow::rest(ctx.conn(), id, seen_wakes, None).await?;
+            workflow::rest(ctx.conn(), id, Resting::AtAGate, seen_wakes, None).await?;
             Ok(Err(gate))
         }
     }
@@ -131,7 +134,9 @@ async fn enter(
     let checkpoint = match standing.checkpoint.clone() {
         Some(checkpoint) => checkpoint,
         None => {
-            if !workflow::dependencies_completed(ctx.conn(), id).await? {
+            if !task.depends_on.is_empty()
+                && !workflow::dependencies_completed(ctx.conn(), id).await?
+            {
                 return shut("what it depends on is not completed");
             }
             begin(ctx, &task).await?;
@@ -139,7 +144,6 @@ async fn enter(
         }
     };
     let Some(next) = checkpoint.next_node else { return Err(Error::Ended) };
-    let waited = checkpoint.last_node == Some(next);
     let mut at = steering::Place {
         sequence: checkpoint.sequence,
         next,
@@ -157,7 +161,7 @@ async fn enter(
         (Steered::No, Some(wait)) => {
             waits::resolve(ctx.conn(), wait.id, Resolution::Woken, None, None).await?;
         }
-        (Steered::Replanned, _) | (Steered::No, None) => {}
+        (Steered::Replanned | Steered::Continued, _) | (Steered::No, None) => {}
     }
     let preferences = if at.next == Node::FIRST {
         crate::preferences::of_workflow(ctx, &task).await?
@@ -167,8 +171,8 @@ async fn enter(
     let context = context(task, preferences, &counters);
     let next = NextStep::Run { node: at.next };
     let mut position = position(ctx, id, counters, at.sequence, next).await?;
-    if waited {
-        position.ended_wait = waits::ended(ctx.conn(), id, at.sequence).await?;
+    if at.sequence > 0 {
+        position.ended_wait = waits::ended(ctx.conn(), id).await?;
     }
     position.state = Some(at.state);
     Ok(Entered::In(Box::new(context), Box::new(position)))
@@ -256,7 +260,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub async fn resume(app: &App, request: &Request, body: &ResumeWorkflow) -> Result<Resumed, Error> {
     let id = body.task_id;
     if let Some(seen) = body.seen_wakes {
-        until_happened(app, id, seen, patience(body.wait_ms)).await?;
+        let happened = until_happened(app, id, seen, patience(body.wait_ms)).await;
+        app.unwatch(id);
+        happened?;
     }
     app.read(request, |ctx| Box::pin(standing_of(ctx, id))).await
 }
@@ -298,8 +304,8 @@ async fn standing_of(ctx: &mut Ctx, id: TaskId) -> Result<Resumed, Error> {
     };
     let state = read_state(checkpoint.state)?;
     let mut position = position(ctx, id, counters, checkpoint.sequence, next).await?;
-    if checkpoint.last_node == checkpoint.next_node {
-        position.ended_wait = waits::ended(ctx.conn(), id, checkpoint.sequence).await?;
+    if matches!(position.next, NextStep::Run { .. }) && checkpoint.sequence > 0 {
+        position.ended_wait = waits::ended(ctx.conn(), id).await?;
     }
     let preferences = if checkpoint.next_node == Some(Node::FIRST) {
         crate::preferences::of_workflow(ctx, &task).await?
@@ -330,6 +336,13 @@ pub async fn checkpoint(app: &App, request: &Request, body: Checkpoint) -> Resul
     let body = Arc::new(body);
     if (body.verdict == Verdict::Wait) != body.wait.is_some() {
         return Err(Error::Invalid("`wait` belongs to the verdict `wait`, and only to it".into()));
+    }
+    if let Some(wait) = &body.wait
+        && matches!(wait.reason.owner(), WaitOwner::Clock | WaitOwner::Operator)
+        && wait.wake_in_ms.is_none()
+        && wait.expires_in_seconds.is_none()
+    {
+        return Err(Error::Invalid("a wait that nobody ends needs `wake_in_ms`".into()));
     }
     let next = graph::next(body.node, body.verdict);
     let alone =
@@ -433,7 +446,7 @@ async fn steered(
     let (sequence, state) = (body.sequence, body.state.clone());
     let mut at = steering::Place { sequence, next: node, state };
     let next = match steering::take_up(ctx, id, &counters, &mut at, None).await? {
-        Steered::No => {
+        Steered::No | Steered::Continued => {
             return position(ctx, id, counters, body.sequence, next).await;
         }
         Steered::Replanned => NextStep::Run { node: at.next },
@@ -454,6 +467,10 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
     let Some(mut counters) = store(ctx, body, next_node).await? else {
         return repeated(ctx, body).await;
     };
+    // What a person said before the end must be heard: the run is started again, and takes it up.
+    if next_node.is_none() && counters.instructions_waiting > 0 {
+        return Err(Error::Fenced("a person has said something meanwhile"));
+    }
     ctx.trace = counters.trace;
     if body.verdict == Verdict::Redo
         || body.wait.as_ref().is_some_and(|wait| wait.reason == WaitReason::Retry)
@@ -467,7 +484,7 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
         (None, Some(task)) => end(ctx, task, body).await?,
         (None, None) => {}
     }
-    if next_node.is_none() || body.wait.is_some() {
+    if body.wait.is_some() {
         workflow::release(ctx.conn(), lease).await?;
     }
     steered(ctx, body, counters, next).await
@@ -478,7 +495,20 @@ async fn repeated(ctx: &mut Ctx, body: &Checkpoint) -> Result<Position, Error> {
     if !workflow::stored(ctx.conn(), lease(&body.lease), body.sequence, body.node).await? {
         return Err(Error::Fenced(SUPERSEDED));
     }
-    Ok(standing_of(ctx, body.lease.task_id).await?.position)
+    let position = standing_of(ctx, body.lease.task_id).await?.position;
+    // Only who still holds the lease may drive on.
+    let drives = matches!(position.next, NextStep::Run { .. });
+    if drives && !workflow::hold(ctx.conn(), lease(&body.lease)).await? {
+        return Err(Error::Fenced(SUPERSEDED));
+    }
+    Ok(position)
+}
+
+/// Longest wait for a time: ten years.
+const LONGEST_WAIT_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
+
+fn bounded(milliseconds: u64) -> i64 {
+    i64::try_from(milliseconds.min(LONGEST_WAIT_MS)).unwrap_or(i64::MAX)
 }
 
 async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> Result<(), Error> {
@@ -487,13 +517,10 @@ async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> R
         sequence: body.sequence,
         reason: wait.reason,
         question: wait.question.as_deref(),
-        expires_in_ms: wait
-            .expires_in_seconds
-            .map(|seconds| i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX)),
+        expires_in_ms: wait.expires_in_seconds.map(|seconds| bounded(seconds.saturating_mul(1000))),
     };
-    let wake_in =
-        wait.wake_in_ms.map(|milliseconds| i64::try_from(milliseconds).unwrap_or(i64::MAX));
-    workflow::rest(ctx.conn(), id, body.seen_wakes, wake_in).await?;
+    let wake_in = wait.wake_in_ms.map(bounded);
+    workflow::rest(ctx.conn(), id, Resting::AtANode, body.seen_wakes, wake_in).await?;
     waits::open(ctx.conn(), id, &new).await?;
     // What came meanwhile makes the run due at once.
     ctx.wake(id);
@@ -506,31 +533,26 @@ async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> R
     Ok(())
 }
 
-/// Ends the task with its run.
+/// Ends the task with its run and its lease.
 async fn end(ctx: &mut Ctx, task: Task, body: &Checkpoint) -> Result<(), Error> {
     let (id, now) = (task.id, ctx.now);
-    let (state, outcome, kind) = if body.node == Node::FinalizeSummary {
-        if units::unsettled(ctx.conn(), id).await? {
-            return Err(Error::Conflict("a task with units that are not done cannot be completed"));
+    let well = body.node == Node::FinalizeSummary;
+    let ended = workflow::end(ctx.conn(), id, if well { "completed" } else { "failed" }).await?;
+    let (state, kind, failure) = if well {
+        if ended.unsettled {
+            let left = "a task with units that are not done cannot be completed";
+            return Err(Error::Invalid(left.into()));
         }
-        (task.state.complete(now)?, "completed", EventKind::TaskCompleted)
+        (task.state.complete(now)?, EventKind::TaskCompleted, None)
     } else {
         let reason = body.note.clone().unwrap_or_else(|| "it was given up".to_owned());
-        (task.state.fail(now, reason)?, "failed", EventKind::TaskFailed)
-    };
-    let failure = match &state {
-        TaskState::Failed { reason, .. } => Some(reason.clone()),
-        TaskState::Queued
-        | TaskState::Running { .. }
-        | TaskState::Completed { .. }
-        | TaskState::Cancelled { .. } => None,
-    };
-    tasks::set_state(ctx.conn(), id, &state, now).await?;
-    workflow::end(ctx.conn(), id, outcome).await?;
-    if failure.is_some() {
         units::cancel_all(ctx.conn(), id).await?;
         cynode_db::jobs::cancel_unwanted(ctx.conn(), id).await?;
-    } else if workflow::wake_dependents(ctx.conn(), id).await? {
+        (task.state.fail(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
+    };
+    tasks::set_state(ctx.conn(), id, &state, now).await?;
+    if well && ended.has_dependents {
+        workflow::wake_dependents(ctx.conn(), id).await?;
         ctx.wake(id);
     }
     let data = json!({ "name": task.name, "summary": body.state.summary, "failure": failure });

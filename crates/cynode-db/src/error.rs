@@ -35,6 +35,16 @@ impl DbError {
         }
     }
 
+    /// Whether a value was given that no column can hold: a zero character, a number that is too large.
+    pub fn is_unusable_value(&self) -> bool {
+        match self {
+            Self::Failed(sqlx::Error::Database(error)) => {
+                error.code().is_some_and(|code| code.starts_with("22"))
+            }
+            Self::Failed(_) | Self::Refused { .. } | Self::Corrupt { .. } => false,
+        }
+    }
+
     /// Whether the constraint of that name refused a write.
     pub fn refused_by(&self, name: &str) -> bool {
         matches!(self, Self::Refused { constraint } if constraint == name)

@@ -10,6 +10,14 @@ use uuid::Uuid;
 
 use crate::{Conn, DbError, error::corrupt};
 
+/// Lets a claim wait until another under the same id has ended; to be called in a transaction.
+pub async fn one_claim_at_a_time(conn: &mut Conn, claim_id: Uuid) -> Result<(), DbError> {
+    sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))", claim_id)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// Gives the oldest queued jobs to a worker: one statement. Claimed again under the same id, the same jobs are given and
 /// no others; two workers never get the same job.
 #[tracing::instrument(name = "db.jobs.claim", skip_all)]

@@ -261,16 +261,46 @@ pub async fn get(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
     .transpose()
 }
 
-/// One task, locked until the transaction ends.
+/// One task, locked until the transaction ends. References to the task from elsewhere do not wait for that; whoever goes
+/// by its state reads it with [`share`].
 #[tracing::instrument(name = "db.tasks.lock", skip_all, fields(task.id = %id))]
 pub async fn lock(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
-    sqlx::query!("SELECT FROM tasks WHERE task_id = $1 FOR UPDATE", id.as_uuid())
-        .fetch_optional(&mut *conn)
-        .await?;
-    get(conn, id).await
+    sqlx::query_as!(
+        TaskRow,
+        r#"
+        SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
+            state, started_at, ended_at, failure, created_by, created_at, updated_at,
+            ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
+                AS "depends_on!"
+        FROM tasks t
+        WHERE t.task_id = $1
+        FOR NO KEY UPDATE
+        "#,
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Task::try_from)
+    .transpose()
 }
 
-/// The state and project of a task, locked against every change of it until the transaction ends. References to the
+/// The states of tasks, which cannot change until the transaction ends.
+#[tracing::instrument(name = "db.tasks.share", skip_all)]
+pub async fn share(conn: &mut Conn, ids: &[TaskId]) -> Result<Vec<TaskStateName>, DbError> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
+    let names = sqlx::query_scalar!(
+        "SELECT state FROM tasks WHERE task_id = ANY($1) ORDER BY task_id FOR SHARE",
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let state = |name: String| {
+        TaskStateName::from_name(&name).ok_or(DbError::Corrupt { table: "tasks", column: "state" })
+    };
+    names.into_iter().map(state).collect()
+}
+
+/// The state of a task, locked against every change of it until the transaction ends. References to the
 /// task from elsewhere do not wait for that.
 #[tracing::instrument(name = "db.tasks.lock_state", skip_all, fields(task.id = %id))]
 pub async fn lock_state(conn: &mut Conn, id: TaskId) -> Result<Option<TaskStateName>, DbError> {

@@ -62,8 +62,9 @@ pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<UnitView>, DbE
         .collect()
 }
 
-/// Makes the plan's units exist: new ones are added, ones that have not ended are brought up to date, ones that the plan
-/// does not name are cancelled. What is done stays done.
+/// Makes the plan's units exist: new ones are added, ones that are not done are brought up to date and wait to be sent,
+/// unless their job is out; ones that the plan does not name are cancelled, and their jobs with them. What is done stays
+/// done. One statement.
 #[tracing::instrument(name = "db.units.plan", skip_all, fields(task.id = %task))]
 pub async fn plan(
     conn: &mut Conn,
@@ -77,16 +78,27 @@ pub async fn plan(
         .collect();
     sqlx::query!(
         "
-        INSERT INTO work_units (unit_id, task_id, key, title, position, depends_on, payload, state, updated_at)
-        SELECT unit_id, $1, key, title, ordinal - 1,
-            ARRAY(SELECT jsonb_array_elements_text(depends_on)), payload, 'pending', clock_timestamp()
-        FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[])
-            WITH ORDINALITY AS given (unit_id, key, title, depends_on, payload, ordinal)
-        ON CONFLICT ON CONSTRAINT work_units_key_once DO UPDATE
-        SET title = excluded.title, position = excluded.position, depends_on = excluded.depends_on,
-            payload = excluded.payload, updated_at = excluded.updated_at,
-            state = CASE WHEN work_units.state IN ('cancelled', 'failed') THEN 'pending' ELSE work_units.state END
-        WHERE work_units.state <> 'done'
+        WITH planned AS (
+            INSERT INTO work_units (unit_id, task_id, key, title, position, depends_on, payload, state, updated_at)
+            SELECT unit_id, $1, key, title, ordinal - 1,
+                ARRAY(SELECT jsonb_array_elements_text(depends_on)), payload, 'pending', clock_timestamp()
+            FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[])
+                WITH ORDINALITY AS given (unit_id, key, title, depends_on, payload, ordinal)
+            ON CONFLICT ON CONSTRAINT work_units_key_once DO UPDATE
+            SET title = excluded.title, position = excluded.position, depends_on = excluded.depends_on,
+                payload = excluded.payload, updated_at = excluded.updated_at,
+                state = CASE WHEN work_units.state = 'dispatched' THEN 'dispatched' ELSE 'pending' END
+            WHERE work_units.state <> 'done'
+        ), dropped AS (
+            UPDATE work_units
+            SET state = 'cancelled', updated_at = clock_timestamp()
+            WHERE task_id = $1 AND NOT key = ANY($3) AND state IN ('pending', 'dispatched', 'collected', 'failed')
+            RETURNING unit_id
+        )
+        UPDATE jobs j
+        SET state = 'cancelled', ended_at = clock_timestamp()
+        FROM dropped
+        WHERE j.unit_id = dropped.unit_id AND j.state IN ('queued', 'running')
         ",
         task.as_uuid(),
         &units.iter().map(|(id, _)| id.as_uuid()).collect::<Vec<_>>(),
@@ -94,17 +106,6 @@ pub async fn plan(
         &units.iter().map(|(_, unit)| unit.title.as_str()).collect::<Vec<_>>() as &[&str],
         &depends_on,
         &units.iter().map(|(_, unit)| unit.payload.clone()).collect::<Vec<_>>(),
-    )
-    .execute(&mut *conn)
-    .await?;
-    sqlx::query!(
-        "
-        UPDATE work_units
-        SET state = 'cancelled', updated_at = clock_timestamp()
-        WHERE task_id = $1 AND NOT key = ANY($2) AND state IN ('pending', 'dispatched', 'collected')
-        ",
-        task.as_uuid(),
-        &keys as &[&str],
     )
     .execute(conn)
     .await?;
@@ -234,18 +235,4 @@ pub async fn cancel_all(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     .execute(conn)
     .await?;
     Ok(())
-}
-
-/// Whether a task has units that are neither done nor unwanted.
-pub async fn unsettled(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
-    let found = sqlx::query_scalar!(
-        r#"
-        SELECT EXISTS (
-            SELECT FROM work_units WHERE task_id = $1 AND state NOT IN ('done', 'cancelled')) AS "found!"
-        "#,
-        task.as_uuid(),
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok(found)
 }

@@ -104,22 +104,18 @@ pub async fn resolve(
     Ok(done.rows_affected() == 1)
 }
 
-/// How the wait that the checkpoint of that number opened was ended.
+/// How the wait that the last node opened was ended; what people steered since does not hide it.
 #[tracing::instrument(name = "db.waits.ended", skip_all, fields(task.id = %task))]
-pub async fn ended(
-    conn: &mut Conn,
-    task: TaskId,
-    sequence: i64,
-) -> Result<Option<EndedWait>, DbError> {
+pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, DbError> {
     let row = sqlx::query!(
         r#"
         SELECT reason, resolution AS "resolution!", answer FROM waits
-        WHERE task_id = $1 AND sequence = $2 AND resolved_at IS NOT NULL
-        ORDER BY wait_id DESC
+        WHERE task_id = $1 AND resolved_at IS NOT NULL AND sequence >= (
+            SELECT max(sequence) FROM workflow_transitions WHERE task_id = $1 AND fencing_token > 0)
+        ORDER BY reason = 'paused', opened_at DESC
         LIMIT 1
         "#,
         task.as_uuid(),
-        sequence,
     )
     .fetch_optional(conn)
     .await?;

@@ -451,11 +451,12 @@ pub async fn steer(
             UPDATE workflow_checkpoints
             SET sequence = $2::bigint, last_node = $3, next_node = $4, state = $5, updated_at = clock_timestamp()
             WHERE task_id = $1 AND sequence = $2::bigint - 1
-            RETURNING run_id, trace_id, fencing_token, updated_at
+            RETURNING run_id, trace_id, updated_at
         )
         INSERT INTO workflow_transitions (task_id, run_id, sequence, node, verdict, next_node, attempt,
             actor, fencing_token, duration_ms, cost_micros, note, trace_id, at)
-        SELECT $1, run_id, $2::bigint, $3, $6, $4, 1, $7, fencing_token, 0, 0, $8, trace_id, updated_at
+        -- No holder stored it: no holder's token.
+        SELECT $1, run_id, $2::bigint, $3, $6, $4, 1, $7, 0, 0, 0, $8, trace_id, updated_at
         FROM moved
         ",
         task.as_uuid(),
@@ -526,26 +527,37 @@ pub async fn stored(
     Ok(found)
 }
 
+/// Where a run comes to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resting {
+    /// At a node that waits: an instruction that was not taken up makes it due at once.
+    AtANode,
+    /// At a gate that is shut: what was said waits until it opens.
+    AtAGate,
+}
+
 /// Notes that a run waits: it is due at once if something happened that it had not seen, else after `wake_in_ms`, else
 /// when it is woken.
 #[tracing::instrument(name = "db.workflow.rest", skip_all, fields(task.id = %task))]
 pub async fn rest(
     conn: &mut Conn,
     task: TaskId,
+    resting: Resting,
     seen_wakes: i64,
     wake_in_ms: Option<i64>,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
         UPDATE workflow_runs
-        SET due_at = CASE
-            WHEN wakes <> $2 THEN clock_timestamp()
+        SET sent_at = NULL, due_at = CASE
+            WHEN wakes <> $2 OR ($4 AND instructions_waiting > 0) THEN clock_timestamp()
             ELSE clock_timestamp() + $3::bigint * interval '1 millisecond' END
         WHERE task_id = $1 AND ended_at IS NULL
         ",
         task.as_uuid(),
         seen_wakes,
         wake_in_ms,
+        resting == Resting::AtANode,
     )
     .execute(conn)
     .await?;
@@ -564,21 +576,38 @@ pub async fn count_retry(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Ends a run, whatever it was waiting for.
+/// What is known of a task at the end of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Whether units were left that are neither done nor unwanted.
+    pub unsettled: bool,
+    /// Whether other tasks depend on it.
+    pub has_dependents: bool,
+}
+
+/// Ends a run, whatever it was waiting for, and its lease.
 #[tracing::instrument(name = "db.workflow.end", skip_all, fields(task.id = %task, outcome))]
-pub async fn end(conn: &mut Conn, task: TaskId, outcome: &str) -> Result<(), DbError> {
-    sqlx::query!(
-        "
-        UPDATE workflow_runs
-        SET due_at = NULL, ended_at = clock_timestamp(), outcome = $2
-        WHERE task_id = $1 AND ended_at IS NULL
-        ",
+pub async fn end(conn: &mut Conn, task: TaskId, outcome: &str) -> Result<Ended, DbError> {
+    let row = sqlx::query!(
+        r#"
+        WITH lease AS (
+            UPDATE task_workflow_lease SET expires_at = clock_timestamp()
+            WHERE task_id = $1 AND expires_at > clock_timestamp()
+        ), run AS (
+            UPDATE workflow_runs
+            SET due_at = NULL, ended_at = clock_timestamp(), outcome = $2
+            WHERE task_id = $1 AND ended_at IS NULL
+        )
+        SELECT
+            EXISTS (SELECT FROM work_units WHERE task_id = $1 AND state NOT IN ('done', 'cancelled')) AS "unsettled!",
+            EXISTS (SELECT FROM task_dependencies WHERE depends_on = $1) AS "has_dependents!"
+        "#,
         task.as_uuid(),
         outcome,
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(())
+    Ok(Ended { unsettled: row.unsettled, has_dependents: row.has_dependents })
 }
 
 /// A run that is due and has not been told.
@@ -638,6 +667,15 @@ pub async fn take_due(conn: &mut Conn, resend_ms: i64, most: i64) -> Result<Vec<
         .collect()
 }
 
+/// Takes back that the engine was told of these tasks: it was not.
+#[tracing::instrument(name = "db.workflow.untell", skip_all)]
+pub async fn untell(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
+    sqlx::query!("UPDATE workflow_runs SET sent_at = NULL WHERE task_id = ANY($1)", tasks)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// Whether everything that the task depends on is completed.
 #[tracing::instrument(name = "db.workflow.dependencies_completed", skip_all, fields(task.id = %task))]
 pub async fn dependencies_completed(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
@@ -657,7 +695,7 @@ pub async fn dependencies_completed(conn: &mut Conn, task: TaskId) -> Result<boo
 /// Wakes the tasks that depend on this one and wait for nothing else. Their runs are locked before their dependencies
 /// are looked at: of two dependencies that complete at the same moment, the second sees the first.
 #[tracing::instrument(name = "db.workflow.wake_dependents", skip_all, fields(task.id = %task))]
-pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     let dependents = sqlx::query_scalar!(
         "
         SELECT task_id FROM workflow_runs
@@ -669,9 +707,6 @@ pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<bool, DbEr
     )
     .fetch_all(&mut *conn)
     .await?;
-    if dependents.is_empty() {
-        return Ok(false);
-    }
     sqlx::query!(
         "
         UPDATE workflow_runs r
@@ -684,7 +719,7 @@ pub async fn wake_dependents(conn: &mut Conn, task: TaskId) -> Result<bool, DbEr
     )
     .execute(conn)
     .await?;
-    Ok(true)
+    Ok(())
 }
 
 /// What a checkpoint's answer needs of the run.

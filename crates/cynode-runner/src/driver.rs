@@ -239,11 +239,11 @@ impl Drive {
         let body = checkpoint(lease, at, step, seen_wakes, attempt, duration);
         let stored = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
         let stored = match stored {
-            // The orchestrator will never take this: the task is given up, and why is written down, without the result,
+            // The orchestrator will never take this: the task is given up, and why is written down, without the state,
             // which may be what was too large.
             Err(ClientError::Refused { status: 400 | 413 | 422, detail }) => {
-                let without = RunState { last_result: None, ..state.clone() };
-                let step = Step::give_up(without, format!("{}: {detail}", at.node.title()));
+                let little = RunState { runner: state.runner.clone(), ..RunState::default() };
+                let step = Step::give_up(little, format!("{}: {detail}", at.node.title()));
                 let body = checkpoint(body.lease, at, step, seen_wakes, attempt, duration);
                 let given_up = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
                 given_up.map(|stored| (stored, body.state))

@@ -22,8 +22,8 @@ pub(crate) struct Restate {
     ingress: String,
     admin: Option<String>,
     runner: Option<String>,
-    /// One registration at a time.
-    registering: Mutex<()>,
+    /// Whether the runner was made known since this process started; one registration at a time.
+    registered: Mutex<bool>,
 }
 
 /// Where the engine is, and where it finds the runner.
@@ -50,6 +50,13 @@ impl Places {
     }
 }
 
+/// Why the runner is made known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    FirstTime,
+    Forgotten,
+}
+
 impl Restate {
     pub(crate) fn new(places: Places) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build()?;
@@ -59,7 +66,7 @@ impl Restate {
             ingress: trim(places.ingress),
             admin: places.admin.map(trim),
             runner: places.runner,
-            registering: Mutex::new(()),
+            registered: Mutex::new(false),
         })
     }
 
@@ -72,9 +79,11 @@ impl Restate {
     }
 
     async fn told(&self, due: &Due) -> anyhow::Result<()> {
+        // Once in a life, since the runner may have moved or changed; and whenever the engine has forgotten it.
+        self.register(Why::FirstTime).await?;
         let mut status = self.send(due).await?;
         if status == StatusCode::NOT_FOUND {
-            self.register().await?;
+            self.register(Why::Forgotten).await?;
             status = self.send(due).await?;
         }
         // A conflict says that it was told before.
@@ -84,17 +93,28 @@ impl Restate {
         bail!("it answered {status}")
     }
 
-    /// Makes the runner known to an engine that does not know it: a new one, or one that lost its memory.
-    async fn register(&self) -> anyhow::Result<()> {
-        let _one = self.registering.lock().await;
+    /// Makes the runner known to the engine.
+    async fn register(&self, why: Why) -> anyhow::Result<()> {
+        let mut registered = self.registered.lock().await;
         let (Some(admin), Some(runner)) = (&self.admin, &self.runner) else {
-            bail!(
-                "it does not know the runner, and engine.admin_url or engine.runner_url is not set"
-            );
+            // Whoever runs the engine made the runner known to it, or must.
+            return match why {
+                Why::FirstTime => Ok(()),
+                Why::Forgotten => bail!(
+                    "it does not know the runner, and engine.admin_url or engine.runner_url is not set"
+                ),
+            };
         };
-        let known = self.http.get(format!("{admin}/services/TaskDriver")).send().await?;
-        if known.status().is_success() {
-            return Ok(());
+        match why {
+            Why::FirstTime if *registered => return Ok(()),
+            Why::FirstTime => {}
+            Why::Forgotten => {
+                // Somebody may have done it while we waited.
+                let known = self.http.get(format!("{admin}/services/TaskDriver")).send().await?;
+                if known.status().is_success() {
+                    return Ok(());
+                }
+            }
         }
         let body = json!({ "uri": runner, "force": true });
         let answer = self.http.post(format!("{admin}/deployments")).json(&body).send().await?;
@@ -103,6 +123,7 @@ impl Restate {
             let why = answer.text().await.unwrap_or_default();
             bail!("the runner at {runner} could not be made known ({status}): {why}");
         }
+        *registered = true;
         tracing::info!(event = "engine.registered", runner, "the engine knows the runner");
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -36,37 +36,43 @@ pub(crate) struct Program {
 
 impl Program {
     /// Keeps it running until `stop`; then ends it and whatever it started.
-    pub(crate) async fn keep(self, stop: CancellationToken) -> anyhow::Result<()> {
+    pub(crate) async fn keep(self, stop: CancellationToken) {
         let mut pause = PAUSE.0;
         loop {
             let begun = Instant::now();
-            let mut child = self.spawn()?;
-            let ended = tokio::select! {
-                () = stop.cancelled() => {
-                    end(&mut child).await?;
-                    return Ok(());
+            match self.spawn() {
+                Ok(mut child) => {
+                    // Known only while it runs.
+                    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+                    let ended = tokio::select! {
+                        () = stop.cancelled() => return end(&mut child, group).await,
+                        ended = child.wait() => ended,
+                    };
+                    // Whatever it had started must not live beside its successor.
+                    kill_group(group, Signal::KILL);
+                    self.complain(&match ended {
+                        Ok(status) => format!("ended with {status}"),
+                        Err(error) => format!("cannot be watched: {error}"),
+                    });
                 }
-                ended = child.wait() => ended?,
-            };
-            // Whatever it had started must not live beside its successor.
-            kill_group(&child, Signal::KILL);
-            self.complain(ended);
+                Err(error) => self.complain(&format!("could not be started: {error:#}")),
+            }
             if begun.elapsed() > HEALTHY {
                 pause = PAUSE.0;
             }
             if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
-                return Ok(());
+                return;
             }
             pause = (pause * 2).min(PAUSE.1);
         }
     }
 
-    fn complain(&self, ended: ExitStatus) {
+    fn complain(&self, what: &str) {
         let (name, log) = (self.name, self.log.display());
         tracing::warn!(
             event = "program.ended",
             program = name,
-            "{name} ended with {ended} and is started again; see {log}"
+            "{name} {what} and is started again; see {log}"
         );
     }
 
@@ -88,20 +94,20 @@ impl Program {
     }
 }
 
-fn kill_group(child: &Child, signal: Signal) {
-    if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+fn kill_group(group: Option<Pid>, signal: Signal) {
+    if let Some(pid) = group {
         let _ = kill_process_group(pid, signal);
     }
 }
 
-/// Asks politely, then insists.
-async fn end(child: &mut Child) -> anyhow::Result<()> {
-    kill_group(child, Signal::TERM);
+/// Asks politely, then insists; what it had started ends with it.
+async fn end(child: &mut Child, group: Option<Pid>) {
+    kill_group(group, Signal::TERM);
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        kill_group(child, Signal::KILL);
-        child.wait().await?;
+        kill_group(group, Signal::KILL);
+        let _ = child.wait().await;
     }
-    Ok(())
+    kill_group(group, Signal::KILL);
 }
 
 /// The program of that name on the search path.

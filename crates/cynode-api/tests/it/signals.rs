@@ -169,6 +169,88 @@ async fn an_answer_reaches_the_node_that_asked_and_is_given_once() {
 }
 
 #[tokio::test]
+async fn an_answer_survives_a_pause_that_comes_before_it_is_read() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    let ask = json!({ "wait": { "reason": "human_input", "question": "Which colour?" } });
+    drive.step(&held, "wait", ask).await.expect(200);
+    let answer = format!("/v1/tasks/{}/answer", drive.task);
+    drive.admin.post(&answer, json!({ "text": "Blue" })).await.expect(200);
+    drive.tell(json!({ "kind": "pause" })).await;
+    assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
+    drive.tell(json!({ "kind": "continue" })).await;
+    let held = drive.start().await;
+    let ended = json!({ "reason": "human_input", "resolution": "answered", "answer": "Blue" });
+    assert_eq!(held.position["ended_wait"], ended);
+}
+
+#[tokio::test]
+async fn an_instruction_that_the_runner_saw_and_nobody_took_up_makes_a_resting_run_due() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a"]).await;
+    drive.tell(json!({ "kind": "revise", "text": "Otherwise" })).await;
+    // A look at the run shows the new count, and takes nothing up.
+    held.position["wakes"] = drive.resume().await["position"]["wakes"].clone();
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
+    assert_eq!(drive.app.db.number(due).await, 1);
+    assert_eq!(next(&drive.start().await), json!({ "do": "run", "node": RUN_PLAN }));
+}
+
+#[tokio::test]
+async fn an_instruction_given_before_the_end_is_heard() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    for verdict in ["pass", "pass", "done"] {
+        drive.go(&mut held, verdict, json!({})).await;
+    }
+    drive.tell(json!({ "kind": "expand_scope", "text": "And the docs" })).await;
+    drive.step(&held, "pass", json!({})).await.expect(409);
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    assert_eq!(next(&drive.start().await), json!({ "do": "run", "node": RUN_PLAN }));
+}
+
+#[tokio::test]
+async fn a_plan_made_anew_sends_again_what_was_collected_and_drops_what_failed() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a", "b"]).await;
+    drive.app.db.execute("UPDATE work_units SET state = 'collected' WHERE key = 'a'").await;
+    drive.app.db.execute("UPDATE work_units SET state = 'failed' WHERE key = 'b'").await;
+    drive.tell(json!({ "kind": "revise", "text": "Otherwise" })).await;
+    drive.go(&mut held, "pass", json!({})).await;
+    let plan = json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a" }] }]);
+    drive.go(&mut held, "pass", json!({ "effects": plan })).await;
+    let states: Vec<_> = held.position["units"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|unit| (unit["key"].as_str().unwrap(), unit["state"].as_str().unwrap()))
+        .collect();
+    assert_eq!(states, [("a", "pending"), ("b", "cancelled")]);
+}
+
+#[tokio::test]
+async fn the_last_word_holds_when_a_pause_and_its_end_come_together() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    drive.tell(json!({ "kind": "pause" })).await;
+    drive.go(&mut held, "pass", json!({})).await;
+    for kind in ["pause", "continue"] {
+        drive.tell(json!({ "kind": kind })).await;
+    }
+    assert_eq!(next(&drive.start().await), json!({ "do": "run", "node": RUN_PLAN }));
+}
+
+#[tokio::test]
+async fn a_task_cannot_depend_on_one_that_will_never_be_completed() {
+    let drive = Drive::new().await;
+    drive.tell(json!({ "kind": "abort" })).await;
+    let body =
+        json!({ "project_id": drive.project, "description": "x", "depends_on": [drive.task] });
+    drive.admin.post("/v1/tasks", body).await.expect(422);
+}
+
+#[tokio::test]
 async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
     let drive = Drive::new().await;
     let child = drive.another(json!([drive.task])).await;

@@ -453,7 +453,7 @@ async fn a_task_with_units_that_are_not_done_cannot_be_completed() {
     let plan = json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a" }] }]);
     drive.go(&mut held, "pass", json!({ "effects": plan })).await;
     drive.go(&mut held, "done", json!({})).await;
-    drive.step(&held, "pass", json!({})).await.expect(409);
+    drive.step(&held, "pass", json!({})).await.expect(422);
     let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
     assert_eq!(task["state"], "running");
 }
@@ -499,6 +499,30 @@ async fn the_numbers_of_a_run_come_from_preferences_when_its_context_is_loaded()
     drive.admin.put(&path, json!({ "value": 5, "expected_version": 0 })).await.expect(200);
     let started = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
     assert_eq!(started["task"]["preferences"], json!({ "workflow.max_step_retries": 5 }));
+}
+
+#[tokio::test]
+async fn what_no_column_can_hold_is_refused_for_good() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    let state = json!({ "runner": "a\u{0}b" });
+    drive.step(&held, "pass", json!({ "state": state })).await.expect(422);
+    drive.step(&held, "pass", json!({ "note": "a\u{0}b" })).await.expect(422);
+    let long = json!({ "reason": "retry", "wake_in_ms": u64::MAX });
+    drive.step(&held, "wait", json!({ "wait": { "reason": "retry" } })).await.expect(422);
+    drive.step(&held, "wait", json!({ "wait": long })).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_superseded_holder_learns_it_even_when_its_checkpoint_was_stored() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    drive.step(&held, "pass", json!({})).await.expect(200);
+    drive.expire().await;
+    drive.start_as(&drive.task, "other", "other").await.expect(200);
+    // The first one never got its answer and asks again.
+    assert_eq!(drive.step(&held, "pass", json!({})).await.expect(409).text("code"), "fenced");
+    assert_eq!(drive.app.db.number("SELECT count(*) FROM workflow_transitions").await, 1);
 }
 
 #[tokio::test]

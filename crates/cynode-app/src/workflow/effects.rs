@@ -8,7 +8,7 @@ use cynode_core::{
         units::UnitState,
     },
 };
-use cynode_db::{jobs, units};
+use cynode_db::units;
 use cynode_wire::workflow::{Effect, Finding};
 
 use crate::{Ctx, Error};
@@ -33,9 +33,7 @@ async fn one(ctx: &mut Ctx, task: TaskId, trace: TraceId, effect: &Effect) -> Re
             let plan = Plan::try_from(text).map_err(|error| Error::Invalid(error.to_string()))?;
             let new: Vec<_> =
                 plan.steps().iter().map(|unit| (UnitId::from_uuid(ctx.uuid()), unit)).collect();
-            units::plan(ctx.conn(), task, &new).await?;
-            jobs::cancel_unwanted(ctx.conn(), task).await?;
-            Ok(())
+            Ok(units::plan(ctx.conn(), task, &new).await?)
         }
         Effect::CreateJob { unit, attempt, remedy, timeout_seconds } => {
             let trace = trace.to_string();

@@ -52,12 +52,18 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
         return Err(ended(&task, "be instructed"));
     }
     let by = ctx.caller()?.user;
+    // A pause ends at once, unless something that was said before waits to be taken up: then in its turn.
+    let standing = workflow::standing(ctx.conn(), id).await?;
+    let paused = standing
+        .filter(|standing| standing.instructions_waiting == 0)
+        .and_then(|standing| standing.open_wait)
+        .filter(|wait| wait.reason == WaitReason::Paused);
     if kind == InstructionKind::Continue
-        && let Some(wait) = waits::lock_open(ctx.conn(), id).await?
-        && wait.reason == WaitReason::Paused
+        && let Some(wait) = paused
     {
-        waits::resolve(ctx.conn(), wait.id, Resolution::Continued, None, Some(by)).await?;
+        // The run first, then the wait, as everybody does.
         workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
+        waits::resolve(ctx.conn(), wait.id, Resolution::Continued, None, Some(by)).await?;
         return told(ctx, &task, kind, None).await;
     }
     let given = instructions::Instruction {
@@ -100,6 +106,8 @@ async fn resolve(
         return Err(ended(&task, "be answered"));
     }
     let by = ctx.caller()?.user;
+    // The run first, then the wait, as everybody does; a refusal undoes it.
+    workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
     let wait = waits::lock_open(ctx.conn(), id).await?.filter(|wait| wait.reason == reason);
     let Some(wait) = wait else {
         return Err(Error::Conflict(match reason {
@@ -107,8 +115,6 @@ async fn resolve(
             _ => "the task does not wait for an answer",
         }));
     };
-    // The run first, then the wait.
-    workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
     waits::resolve(ctx.conn(), wait.id, resolution, answer, Some(by)).await?;
     ctx.wake(id);
     let data = json!({ "name": task.name, "kind": resolution });

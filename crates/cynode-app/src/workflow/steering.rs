@@ -6,7 +6,7 @@ use cynode_core::{
 };
 use cynode_db::{
     instructions, waits,
-    workflow::{self, Counters, Step},
+    workflow::{self, Counters, Resting, Step},
 };
 use cynode_wire::workflow::{Feedback, Resolution, RunState};
 
@@ -28,6 +28,8 @@ pub(super) struct Place {
 pub(super) enum Steered {
     /// There was none, or they cancelled each other out.
     No,
+    /// A pause has ended, and nothing else.
+    Continued,
     /// The run goes back to planning.
     Replanned,
     /// The run waits until a person lets it go on.
@@ -75,6 +77,8 @@ pub(super) async fn take_up(
             Node::LoadTaskContext => (Verdict::Redo, Node::LoadTaskContext),
             _ => (Verdict::Revise, Node::PlanSteps),
         };
+        // What a node failed at before is no failure of the next plan.
+        at.state.node_failures = 0;
         turn(ctx, task, at, &by, verdict, next).await?;
     }
     if paused && (replanned || !was_paused) {
@@ -86,12 +90,13 @@ pub(super) async fn take_up(
             question: None,
             expires_in_ms: None,
         };
-        workflow::rest(ctx.conn(), task, counters.wakes, None).await?;
+        workflow::rest(ctx.conn(), task, Resting::AtAGate, counters.wakes, None).await?;
         waits::open(ctx.conn(), task, &wait).await?;
     }
     Ok(match (paused, replanned) {
         (true, _) => Steered::Paused,
         (false, true) => Steered::Replanned,
+        (false, false) if was_paused => Steered::Continued,
         (false, false) => Steered::No,
     })
 }

@@ -75,7 +75,9 @@ impl Limits {
                     let mut seconds = 0;
                     positive(key, value, &mut seconds, &mut notes);
                     if seconds > 0 {
-                        limits.timeouts.insert(node, Duration::from_secs(seconds.into()));
+                        let (taken, note) = longest(node).clamp(seconds.into());
+                        notes.extend(note);
+                        limits.timeouts.insert(node, Duration::from_secs(taken.unsigned_abs()));
                     }
                 }
             }
@@ -87,6 +89,21 @@ impl Limits {
     pub fn timeout(&self, node: Node) -> Duration {
         self.timeouts.get(&node).copied().unwrap_or_else(|| default_timeout(node))
     }
+}
+
+/// How long a node may be given: ten minutes, after which the engine would believe it dead; a job, whose time is that of
+/// collecting, a day.
+const fn longest(node: Node) -> Bounded<i64> {
+    let max = match node {
+        Node::CollectResult => 24 * 3600,
+        Node::LoadTaskContext
+        | Node::PlanSteps
+        | Node::DispatchStep
+        | Node::VerifyStepResult
+        | Node::FinalizeSummary
+        | Node::MarkFailed => 600,
+    };
+    Bounded { name: "workflow.node_timeouts", min: 1, max, default: 60 }
 }
 
 /// How long a node may take when nobody says otherwise.

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use super::{Scene, Step, may_retry, waiting};
 
+/// Most characters of a worker's output that are repeated.
+const MOST_WORDS: usize = 2000;
+
 struct Input<'a> {
     units: &'a [UnitView],
 }
@@ -36,13 +39,20 @@ fn run(input: &Input<'_>) -> Output {
         let output = job.result.clone().unwrap_or_default();
         let why = match job.state {
             JobState::Succeeded => return Output::Result { unit, attempt, output },
-            JobState::Failed => format!("the job failed: {output}"),
+            JobState::Failed => format!("the job failed: {}", cut(&output)),
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
             JobState::Cancelled | JobState::Queued | JobState::Running => continue,
         };
         return Output::Nothing { unit, attempt, why };
     }
     if any { Output::Await } else { Output::NothingOut }
+}
+
+/// Enough of a worker's words to see what was wrong.
+fn cut(output: &Value) -> String {
+    let text = output.to_string();
+    let words: String = text.chars().take(MOST_WORDS).collect();
+    if words.len() < text.len() { format!("{words} …") } else { words }
 }
 
 /// Whether there is nothing to collect yet.

@@ -19,7 +19,7 @@ enum Input<'a> {
 }
 
 enum Output {
-    Planned { plan: Plan, cost_micros: u64, feedback: Vec<Feedback> },
+    Planned { plan: Plan, cost_micros: u64 },
     Go,
     Ask(String),
     GiveUp(&'static str),
@@ -28,7 +28,8 @@ enum Output {
 fn input<'a>(state: &'a RunState, ended: Option<&'a EndedWait>) -> Input<'a> {
     let approval = ended.filter(|wait| wait.reason == WaitReason::Approval);
     match (approval.map(|wait| (wait.resolution, wait.answer.as_deref())), &state.plan) {
-        (Some((Resolution::Approved, _)), Some(_)) => Input::Approved,
+        // A yes to a plan about which more was said since is no yes to the next.
+        (Some((Resolution::Approved, _)), Some(_)) if state.feedback.is_empty() => Input::Approved,
         (Some((Resolution::Rejected, note)), _) => Input::Make { refused: note.or(Some("no")) },
         (Some((Resolution::Expired, _)), _) => Input::TooLate,
         (Some(_) | None, _) => Input::Make { refused: None },
@@ -55,7 +56,7 @@ async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
         attempt: state.node_failures + 1,
     });
     Ok(match reply.await? {
-        Reply::Done(plan, cost_micros) => Output::Planned { plan, cost_micros, feedback },
+        Reply::Done(plan, cost_micros) => Output::Planned { plan, cost_micros },
         Reply::Ask(question) => Output::Ask(question),
     })
 }
@@ -67,11 +68,12 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
         Output::Go => Step::new(Verdict::Pass, state),
         Output::Ask(question) => ask(state, question),
         Output::GiveUp(why) => Step::give_up(state, why.to_owned()),
-        Output::Planned { plan, cost_micros, feedback } => {
+        Output::Planned { plan, cost_micros } => {
             let effects = vec![Effect::PlanUnits { units: plan.steps().to_vec() }];
             let question = format!("May the plan of {} units be carried out?", plan.steps().len());
             state.plan = Some(plan);
-            state.feedback = feedback;
+            // The plan was made with it.
+            state.feedback.clear();
             let step = if scene.limits.approve_plan {
                 let wait = NewWait { question: Some(question), ..waiting(WaitReason::Approval) };
                 Step::wait(state, wait, None)

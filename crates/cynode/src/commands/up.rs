@@ -114,7 +114,7 @@ async fn serve_over(
     output::say("  stop   Ctrl-C");
     let engine = Restate::new(Places::own(config.engine.own))?;
     let served = serve::serve(config, app, doors, Some(engine), stop.clone()).await;
-    // They end after the server, which lets running requests end, and before the database.
+    // The engine and the runner end with the server, and before the database.
     stop.cancel();
     helpers.close();
     helpers.wait().await;

@@ -4,7 +4,7 @@ use std::{
     process::{Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -70,27 +70,33 @@ pub(crate) async fn run(cli: Steps) -> bool {
     let mut bare = bench.start_bare().await;
 
     // Everybody is warm before anything is measured, and the measurements take turns: a noisy machine hits all alike.
-    let warm = bench.cli.count / 5;
-    bench.engine("Bare", warm).await;
-    bench.engine("Committing", warm).await;
+    let warm = bench.cli.count / 3;
+    for service in ["Bare", "Committing", "Contract"] {
+        bench.engine(service, warm).await;
+    }
     bench.ours(warm).await;
     let third = bench.cli.count / 3;
-    let (mut a, mut b, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut a, mut b, mut contract, mut whole) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
         a.push(bench.engine("Bare", third).await);
         b.push(bench.engine("Committing", third).await);
-        ours.push(bench.ours(third).await);
+        contract.push(bench.engine("Contract", third).await);
+        whole.push(bench.ours(third).await);
     }
     let mean = |values: &[f64]| {
         values.iter().sum::<f64>() / f64::from(u32::try_from(values.len()).unwrap())
     };
-    let (a, b, rate) = (mean(&a), mean(&b), mean(&ours));
+    let (a, b, rate, whole) = (mean(&a), mean(&b), mean(&contract), mean(&whole));
     println!("durable steps per second at concurrency {}:", bench.cli.concurrency);
     println!("  bare engine                        {a:>7.0}");
     println!("  bare engine and a commit per step  {b:>7.0}");
     println!(
-        "  ours                               {rate:>7.0}   {:.2} of it (least {LEAST})",
+        "  the same steps under our contract  {rate:>7.0}   {:.2} of the line above (least {LEAST})",
         rate / b
+    );
+    println!(
+        "  whole tasks with a unit and a job  {whole:>7.0}   {:.2}: asked for, swept, claimed, reported and told of besides",
+        whole / b
     );
     let serial = bench.serial(60).await;
     println!(
@@ -131,6 +137,9 @@ impl Bench {
                 "--database",
                 &format!("postgres://postgres@{address}:{database}/postgres?sslmode=disable"),
             ])
+            .args(["--orchestrator", &format!("http://{}", self.world.internal)])
+            .arg("--token-file")
+            .arg(self.world.logs().join("runner-token"))
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -144,13 +153,39 @@ impl Bench {
         child
     }
 
-    /// Steps per second of seven steps on the engine alone.
+    /// Tasks that nobody is told of, to be driven by hand.
+    async fn idle_tasks(&self, count: usize) -> Vec<String> {
+        let query = "WITH new AS (
+                INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria, state, created_by,
+                    created_at, updated_at)
+                SELECT gen_random_uuid(), (SELECT project_id FROM projects LIMIT 1),
+                    'idle-' || replace(gen_random_uuid()::text, '-', ''), 'idle', '[]', 'queued',
+                    (SELECT user_id FROM users LIMIT 1), now(), now()
+                FROM generate_series(1, $1)
+                RETURNING task_id
+            )
+            INSERT INTO workflow_runs (task_id, run_id, trace_id, created_at)
+            SELECT task_id, gen_random_uuid(), replace(gen_random_uuid()::text, '-', ''), now() FROM new
+            RETURNING task_id";
+        let ids: Vec<uuid::Uuid> = sqlx::query_scalar(query)
+            .bind(i64::try_from(count).unwrap())
+            .fetch_all(&self.world.pool)
+            .await
+            .unwrap();
+        ids.into_iter().map(|id| cynode_core::ids::TaskId::from_uuid(id).to_string()).collect()
+    }
+
+    /// Steps per second of seven steps of a service of the engine.
     async fn engine(&self, service: &str, count: usize) -> f64 {
+        let keys: Vec<String> = if service == "Contract" {
+            self.idle_tasks(count).await
+        } else {
+            (0..count).map(|_| self.next.fetch_add(1, Ordering::Relaxed).to_string()).collect()
+        };
         let begun = Instant::now();
-        let left = AtomicI64::new(i64::try_from(count).unwrap());
+        let next = AtomicUsize::new(0);
         let callers = (0..self.cli.concurrency).map(|_| async {
-            while left.fetch_sub(1, Ordering::Relaxed) > 0 {
-                let key = self.next.fetch_add(1, Ordering::Relaxed);
+            while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let url = format!("http://{}/{service}/{key}/run", self.world.ingress);
                 let answer = self.http.post(url).send().await.unwrap();
                 assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
