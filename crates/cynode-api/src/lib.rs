@@ -59,6 +59,7 @@ fn served(router: Router<AppState>, state: AppState, limits: Limits) -> Router {
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(limits.body))
+        .layer(axum::middleware::from_fn(middleware::carried_out))
         .layer(TimeoutLayer::with_status_code(
             axum::http::StatusCode::SERVICE_UNAVAILABLE,
             limits.time,

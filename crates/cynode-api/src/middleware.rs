@@ -7,7 +7,7 @@ use axum::{
     extract::{MatchedPath, Request, State},
     http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use cynode_core::trace::{TraceId, TraceParent};
 use cynode_wire::problem::{PROBLEM_JSON, Problem};
@@ -15,6 +15,7 @@ use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt, TraceFlags, TraceState},
 };
+use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -131,4 +132,19 @@ pub(crate) fn panicked(_message: Box<dyn Any + Send + 'static>) -> Response<Body
         "something went wrong on our side".into(),
         fix,
     )
+}
+
+/// Carries a request out to its end, also when its client goes away or its time is over.
+///
+/// A dropped request would drop what it does with the database in the middle. The library does not bear that: a
+/// transaction that is dropped while it begins or ends can leave its connection inside a transaction that nobody knows of,
+/// and what is done there afterwards is answered and never committed.
+pub(crate) async fn carried_out(request: Request, next: Next) -> Response {
+    let work = next.run(request).instrument(Span::current());
+    match TaskTracker::new().spawn(work).await {
+        Ok(response) => response,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime is going down.
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
 }

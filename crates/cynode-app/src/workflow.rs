@@ -233,10 +233,17 @@ async fn position(
     sequence: i64,
     next: NextStep,
 ) -> Result<Position, Error> {
-    // Before there is a plan there are no units, and judging needs none.
+    // Loading, planning and judging need no units; whoever plans anew has the plan before in the state.
     let needed = match &next {
-        NextStep::Run { node: Node::VerifyStepResult | Node::MarkFailed } | NextStep::End => false,
-        NextStep::Run { .. } | NextStep::Wait { .. } => sequence > 1,
+        NextStep::Run {
+            node: Node::DispatchStep | Node::CollectResult | Node::FinalizeSummary,
+        }
+        | NextStep::Wait { .. } => sequence > 1,
+        NextStep::Run {
+            node:
+                Node::LoadTaskContext | Node::PlanSteps | Node::VerifyStepResult | Node::MarkFailed,
+        }
+        | NextStep::End => false,
     };
     let units = if needed { units::of_task(ctx.conn(), id).await? } else { Vec::new() };
     Ok(Position {

@@ -349,7 +349,8 @@ pub struct Position {
     pub wakes: i64,
     /// How many retries the task has used, of units and nodes together.
     pub retries_used: u32,
-    /// The plan's units and their jobs, in the order of the plan.
+    /// The plan's units and their jobs, in the order of the plan; for nodes that go by them: Dispatch Step, Collect Result,
+    /// Finalize Summary, and a run that waits.
     pub units: Vec<UnitView>,
     /// The state after the last checkpoint; left out in the answer to a checkpoint that it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod contract;
+mod dropped;
 mod events;
 mod idempotency;
 mod jobs;
