@@ -15,9 +15,9 @@ use std::{
 
 use axum::{
     Router,
-    body::{Body, to_bytes},
+    body::{Body, Bytes, to_bytes},
     extract::{Request, State},
-    http::StatusCode,
+    http::{StatusCode, request::Parts},
     response::{IntoResponse, Response},
 };
 use tokio::{
@@ -124,6 +124,9 @@ pub struct HttpProxy {
     pub address: SocketAddr,
     /// Checkpoints that were answered with 200, and with 409.
     pub checkpoints: Arc<[AtomicU64; 2]>,
+    /// Checkpoints that are held on their way.
+    pub held: Arc<AtomicU64>,
+    hold: watch::Sender<bool>,
 }
 
 #[derive(Clone)]
@@ -132,9 +135,16 @@ struct Passing {
     target: String,
     faults: Faults,
     checkpoints: Arc<[AtomicU64; 2]>,
+    held: Arc<AtomicU64>,
+    hold: watch::Receiver<bool>,
 }
 
 impl HttpProxy {
+    /// Holds every message on its way, or lets all of them go on.
+    pub fn hold(&self, hold: bool) {
+        self.hold.send_replace(hold);
+    }
+
     /// Starts it.
     pub async fn start(tasks: &TaskTracker, target: SocketAddr, faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -143,10 +153,19 @@ impl HttpProxy {
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let checkpoints = Arc::<[AtomicU64; 2]>::default();
         let target = format!("http://{target}");
-        let passing = Passing { http, target, faults, checkpoints: checkpoints.clone() };
+        let (hold, held_back) = watch::channel(false);
+        let held = Arc::<AtomicU64>::default();
+        let passing = Passing {
+            http,
+            target,
+            faults,
+            checkpoints: checkpoints.clone(),
+            held: held.clone(),
+            hold: held_back,
+        };
         let router = Router::new().fallback(pass_http).with_state(passing);
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, checkpoints }
+        Self { address, checkpoints, held, hold }
     }
 }
 
@@ -167,16 +186,28 @@ fn name_http(path: &str, body: &[u8]) -> String {
     if path.contains("/jobs/") { format!("job:{verb}") } else { format!("workflow:{verb}") }
 }
 
-async fn pass_http(State(passing): State<Passing>, request: Request) -> Response {
+async fn pass_http(State(mut passing): State<Passing>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let name = name_http(parts.uri.path(), &body);
+    if *passing.hold.borrow() && name.starts_with("checkpoint") {
+        passing.held.fetch_add(1, Ordering::Relaxed);
+    }
+    // What is on its way arrives, whoever has died meanwhile: the rest is not for the sender to stop.
+    let carried = TaskTracker::new().spawn(async move {
+        let _ = passing.hold.wait_for(|hold| !hold).await;
+        forward(passing, parts, body, name).await
+    });
+    carried.await.unwrap_or_else(|_| StatusCode::BAD_GATEWAY.into_response())
+}
+
+async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> Response {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     if passing.faults.pass(&name, Phase::Before) == Cut::Yes {
         return StatusCode::BAD_GATEWAY.into_response();
     }
     let url = format!("{}{path}", passing.target);
-    let sent = passing.http.request(parts.method, url).headers(parts.headers).body(body);
+    let sent = passing.http.request(parts.method.clone(), url).headers(parts.headers).body(body);
     let Ok(answer) = sent.send().await else {
         return StatusCode::BAD_GATEWAY.into_response();
     };

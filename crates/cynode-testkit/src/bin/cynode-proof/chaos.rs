@@ -620,8 +620,13 @@ async fn split_brain(places: &Where, count: usize) -> bool {
     {
         pause(Duration::from_millis(2)).await;
     }
-    stage.world.processes.pause(Victim::Runner);
+    // What it says from now on is long on its way; once enough of it is, it is paused.
     let first = stage.world.runner_http.as_ref().unwrap();
+    first.hold(true);
+    while first.held.load(Ordering::Relaxed) < u64::try_from(count / 2).unwrap() {
+        pause(Duration::from_millis(2)).await;
+    }
+    stage.world.processes.pause(Victim::Runner);
     let accepted_before = first.checkpoints[0].load(Ordering::Relaxed);
     let refused_before = first.checkpoints[1].load(Ordering::Relaxed);
     // The engine's connections break, and it finds the second runner in the first one's place.
@@ -629,6 +634,7 @@ async fn split_brain(places: &Where, count: usize) -> bool {
     pause(Duration::from_secs(u64::from(LEASE) + 1)).await;
     let taken_over = second_http.checkpoints[0].load(Ordering::Relaxed);
     stage.world.processes.go_on(Victim::Runner);
+    first.hold(false);
     let left = until_all_ended(&stage, Duration::from_mins(1)).await;
     // The late writes of the first runner have arrived by then.
     let begun = Instant::now();
