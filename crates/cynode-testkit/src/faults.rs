@@ -288,10 +288,10 @@ const STATEMENTS: [(&str, &str); 14] = [
     ("SET collected_at", "sql:collect"),
     ("UPDATE work_units\n        SET state = $4", "sql:unit"),
     ("INSERT INTO waits", "sql:wait"),
-    ("SET due_at = CASE", "sql:rest"),
+    ("due_at = CASE", "sql:rest"),
     ("SET state = 'running', worker", "sql:claim"),
     ("SET state = $4, result", "sql:report"),
-    ("SET sent_at", "sql:take_due"),
+    ("SET sent_at = clock_timestamp()", "sql:take_due"),
     ("outcome = $2", "sql:end"),
     ("UPDATE tasks", "sql:task"),
 ];
