@@ -489,7 +489,11 @@ fn start_postgres(setup: &Setup, root: &Path, address: SocketAddr, processes: &P
 async fn connect(url: &str) -> PgPool {
     let begun = Instant::now();
     loop {
-        match sqlx::postgres::PgPoolOptions::new().max_connections(4).connect(url).await {
+        // Whoever waits for a database that was killed cannot start it again meanwhile.
+        let options = sqlx::postgres::PgPoolOptions::new()
+            .max_connections(4)
+            .acquire_timeout(Duration::from_secs(1));
+        match options.connect(url).await {
             Ok(pool) => return pool,
             Err(error) => {
                 assert!(begun.elapsed() < Duration::from_mins(1), "{error}");
