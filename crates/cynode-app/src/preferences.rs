@@ -7,7 +7,8 @@ use cynode_core::{
     ids::{ProjectId, TaskId},
     names::DottedKey,
     preferences::{self as rules, Resolution, Scope},
-    roles::{AgentRole, Role},
+    agents::AgentRole,
+    roles::Role,
     settings::{Change, Expected, Versioned, fits},
     tasks::Task,
 };

@@ -98,6 +98,22 @@ ids! {
     InstructionId = "ins";
     /// A token of a program that works for the installation.
     ServiceTokenId = "svc";
+    /// A token of an agent.
+    AgentTokenId = "agt";
+    /// A tool server that somebody installed.
+    ServerId = "srv";
+    /// One call of a tool.
+    CallId = "cal";
+    /// A person's answer to a call that needs one.
+    ApprovalId = "apr";
+    /// A machine that runs sandboxes.
+    NodeId = "nod";
+    /// A chain of audit records.
+    ChainId = "chn";
+    /// A stored object.
+    ArtifactId = "art";
+    /// A skill: instructions that agents may be given.
+    SkillId = "skl";
 }
 
 /// Only the canonical spelling is an id: lower-case hex, no dashes, exactly one way to write it.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     ids::{GroupId, ProjectId, TaskId, UserId},
     names::DottedKey,
-    roles::AgentRole,
+    agents::AgentRole,
 };
 
 /// Whom a preference speaks for.

@@ -32,26 +32,3 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == name)
     }
 }
-
-/// An agent that thinks in CyNode's name. Preferences of one never reach the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AgentRole {
-    /// Plans, dispatches, decides.
-    ProjectManager,
-    /// Verifies one task.
-    ProjectAnalyst,
-}
-
-impl AgentRole {
-    /// Every agent role.
-    pub const ALL: [Self; 2] = [Self::ProjectManager, Self::ProjectAnalyst];
-
-    /// The name on the wire and in preference keys.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ProjectManager => "project_manager",
-            Self::ProjectAnalyst => "project_analyst",
-        }
-    }
-}

@@ -4,7 +4,7 @@ use cynode_core::{
     ids::{ProjectId, TaskId},
     names::DottedKey,
     preferences::{Scope, ScopeType},
-    roles::AgentRole,
+    agents::AgentRole,
 };
 use cynode_wire::{
     preferences::EffectiveView,

@@ -1,0 +1,99 @@
+//! A signed statement of what a chain was at some moment.
+
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Tree, bytes::Put, hex, whole_micros};
+
+const DOMAIN: &[u8] = b"cynode/audit/checkpoint/v1\0";
+
+/// What is signed was changed, or signed by somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the signature does not fit")]
+pub struct BadSignature;
+
+/// A signed statement of what a chain was at some moment.
+///
+/// Whoever holds one can later be shown that a record is among those it covers, and that the
+/// chain was only ever appended to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// The chain.
+    pub chain: Uuid,
+    /// How many of its records are covered.
+    pub size: u64,
+    /// The Merkle root over their hashes.
+    #[serde(with = "hex")]
+    pub root: [u8; 32],
+    /// The hash of the last of them.
+    #[serde(with = "hex")]
+    pub head: [u8; 32],
+    /// When it was made, in whole microseconds.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// Whether no record follows.
+    pub closed: bool,
+    /// The Ed25519 signature over all of the above.
+    #[serde(with = "hex")]
+    pub signature: [u8; 64],
+}
+
+impl Checkpoint {
+    /// Signs what the chain is now.
+    pub fn sign(
+        chain: Uuid,
+        tree: &Tree,
+        head: [u8; 32],
+        at: OffsetDateTime,
+        closed: bool,
+        key: &SigningKey,
+    ) -> Self {
+        let mut checkpoint = Self {
+            chain,
+            size: tree.size(),
+            root: tree.root(),
+            head,
+            at: whole_micros(at),
+            closed,
+            signature: [0; 64],
+        };
+        checkpoint.signature = sign(&checkpoint.message(), key);
+        checkpoint
+    }
+
+    /// Whether it was signed with this key and not changed since.
+    pub fn verify(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
+        if self.at != whole_micros(self.at) {
+            return Err(BadSignature);
+        }
+        verify(&self.message(), &self.signature, key)
+    }
+
+    fn message(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160);
+        out.bytes(DOMAIN);
+        out.uuid(self.chain);
+        out.u64(self.size);
+        out.bytes(&self.root);
+        out.bytes(&self.head);
+        out.time(self.at);
+        out.byte(u8::from(self.closed));
+        out
+    }
+}
+
+pub(crate) fn sign(message: &[u8], key: &SigningKey) -> [u8; 64] {
+    key.sign(message).to_bytes()
+}
+
+pub(crate) fn verify(
+    message: &[u8],
+    signature: &[u8; 64],
+    key: &VerifyingKey,
+) -> Result<(), BadSignature> {
+    // Strict: a signature that others might judge differently is none.
+    key.verify_strict(message, &Signature::from_bytes(signature)).map_err(|_| BadSignature)
+}

@@ -1,0 +1,86 @@
+//! What is kept of arguments and results: a keyed digest.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use crate::hex;
+
+/// The digest of the arguments or the result of a call.
+///
+/// Equal digests mean equal bytes; without the [`DigestKey`] nothing else can be learnt from one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Digest(#[serde(with = "hex")] pub [u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::text(&self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The secret of an installation that its digests are made with.
+///
+/// Arguments are often guessable (`{"amount":5}`); whoever can compute their digest can find them
+/// by trying. So the digest is an HMAC and only the holder of the key can try.
+#[derive(Clone)]
+pub struct DigestKey([u8; 32]);
+
+impl DigestKey {
+    /// Takes the secret. It should come from a source of real randomness.
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// The HMAC-SHA256 of `bytes`.
+    pub fn digest(&self, bytes: &[u8]) -> Digest {
+        // HMAC fills a key up to the block with zeros; a whole block cannot have a wrong length.
+        let mut block = [0; 64];
+        block[..32].copy_from_slice(&self.0);
+        let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+        mac.update(bytes);
+        Digest(mac.finalize().into_bytes().into())
+    }
+}
+
+impl fmt::Debug for DigestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DigestKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_the_hmac_that_others_would_compute() {
+        // The first message of RFC 4231 with a key of 32 bytes.
+        let digest = DigestKey::new([0x0b; 32]).digest(b"Hi There");
+        assert_eq!(
+            digest.to_string(),
+            "198a607eb44bfbc69903a0f1cf2bbdc5ba0aa3f3d9ae3c1c7a3b1696a0b68cf7"
+        );
+    }
+
+    #[test]
+    fn another_key_gives_another_digest() {
+        let bytes = br#"{"amount":5}"#;
+        assert_ne!(
+            DigestKey::new([1; 32]).digest(bytes),
+            DigestKey::new([2; 32]).digest(bytes)
+        );
+    }
+
+    #[test]
+    fn a_key_does_not_show_itself() {
+        assert_eq!(format!("{:?}", DigestKey::new([7; 32])), "DigestKey(..)");
+    }
+}

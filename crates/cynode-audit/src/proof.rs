@@ -1,0 +1,140 @@
+//! Proofs for a third party that has a checkpoint and not the log.
+
+use ct_merkle::{ConsistencyProof, InclusionProof};
+use ed25519_dalek::VerifyingKey;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use crate::{BadSignature, Checkpoint, Record, Tree, hex, tree::root_hash};
+
+/// Larger trees than any chain can have; beyond it the arithmetic of the tree would overflow.
+const LARGEST: u64 = 1 << 40;
+
+/// Why a proof could not be made, or does not prove what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadProof {
+    /// There is no such record in the tree.
+    #[error("there is no such record in the tree")]
+    OutOfRange,
+    /// The proof, the record and the checkpoints are not about the same chain, place and size.
+    #[error("the proof is about another record or checkpoint")]
+    Other,
+    /// The record was changed.
+    #[error("the hash of the record is not the hash of what it says")]
+    Record,
+    /// The checkpoint was changed.
+    #[error(transparent)]
+    Signature(#[from] BadSignature),
+    /// The path does not lead to the root.
+    #[error("the path does not lead to the root")]
+    Path,
+}
+
+/// The proof that a record is among those a checkpoint covers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inclusion {
+    /// The chain.
+    pub chain: Uuid,
+    /// The place of the record.
+    pub seq: u64,
+    /// The size of the checkpoint.
+    pub size: u64,
+    /// The hashes on the way from the record to the root.
+    #[serde(with = "hex::list")]
+    pub path: Vec<[u8; 32]>,
+}
+
+impl Inclusion {
+    /// Proves that the record at `seq` is in the tree. The tree has the size of the checkpoint.
+    pub fn prove(chain: Uuid, tree: &Tree, seq: u64) -> Result<Self, BadProof> {
+        let index = usize::try_from(seq).map_err(|_| BadProof::OutOfRange)?;
+        if seq >= tree.size() {
+            return Err(BadProof::OutOfRange);
+        }
+        let proof = tree.inner().prove_inclusion(index);
+        Ok(Self { chain, seq, size: tree.size(), path: hashes(proof.as_bytes()) })
+    }
+
+    /// Whether `record` is among those that `checkpoint` covers.
+    pub fn verify(
+        &self,
+        record: &Record,
+        checkpoint: &Checkpoint,
+        key: &VerifyingKey,
+    ) -> Result<(), BadProof> {
+        let of = (self.chain, self.seq, self.size);
+        if of != (record.chain, record.seq, checkpoint.size) || self.chain != checkpoint.chain {
+            return Err(BadProof::Other);
+        }
+        if self.seq >= self.size || self.size > LARGEST {
+            return Err(BadProof::OutOfRange);
+        }
+        if !record.is_whole() {
+            return Err(BadProof::Record);
+        }
+        checkpoint.verify(key)?;
+        let proof = InclusionProof::<Sha256>::try_from_bytes(self.path.concat())
+            .map_err(|_| BadProof::Path)?;
+        root_hash(checkpoint.root, checkpoint.size)
+            .verify_inclusion(&record.hash, self.seq, &proof)
+            .map_err(|_| BadProof::Path)
+    }
+}
+
+/// The proof that a chain was only appended to between two checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Consistency {
+    /// The chain.
+    pub chain: Uuid,
+    /// The size of the earlier checkpoint.
+    pub from: u64,
+    /// The size of the later one.
+    pub to: u64,
+    /// The hashes both roots are made of.
+    #[serde(with = "hex::list")]
+    pub path: Vec<[u8; 32]>,
+}
+
+impl Consistency {
+    /// Proves that the tree began with the `from` records it had then. The tree has the size of
+    /// the later checkpoint.
+    pub fn prove(chain: Uuid, tree: &Tree, from: u64) -> Result<Self, BadProof> {
+        if from == 0 {
+            return Err(BadProof::OutOfRange);
+        }
+        let added = tree.size().checked_sub(from).ok_or(BadProof::OutOfRange)?;
+        let added = usize::try_from(added).map_err(|_| BadProof::OutOfRange)?;
+        let proof = tree.inner().prove_consistency(added);
+        Ok(Self { chain, from, to: tree.size(), path: hashes(proof.as_bytes()) })
+    }
+
+    /// Whether `later` has every record of `earlier` unchanged.
+    pub fn verify(
+        &self,
+        earlier: &Checkpoint,
+        later: &Checkpoint,
+        key: &VerifyingKey,
+    ) -> Result<(), BadProof> {
+        let of = (self.chain, self.from, self.to);
+        if of != (earlier.chain, earlier.size, later.size) || self.chain != later.chain {
+            return Err(BadProof::Other);
+        }
+        if self.from == 0 || self.from > self.to || self.to > LARGEST {
+            return Err(BadProof::OutOfRange);
+        }
+        earlier.verify(key)?;
+        later.verify(key)?;
+        let proof = ConsistencyProof::<Sha256>::try_from_bytes(self.path.concat())
+            .map_err(|_| BadProof::Path)?;
+        root_hash(later.root, later.size)
+            .verify_consistency(&root_hash(earlier.root, earlier.size), &proof)
+            .map_err(|_| BadProof::Path)
+    }
+}
+
+fn hashes(path: &[u8]) -> Vec<[u8; 32]> {
+    path.as_chunks::<32>().0.to_vec()
+}

@@ -1,0 +1,133 @@
+//! The directory of the files, which several processes may share.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Frame, Header, Segment};
+use crate::Entry;
+
+const EXTENSION: &str = "wal";
+const SET_ASIDE: &str = "damaged";
+const LOCK: &str = "lock";
+
+/// The directory of the files.
+///
+/// Its own lock is held for moments: while a new file is made and locked, and while one looks for
+/// files without a process. So nobody takes a file over between its making and its locking.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    handle: File,
+    lock: File,
+}
+
+/// A file whose process is gone; it is ours now, if it can be opened at all.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) path: PathBuf,
+    pub(crate) file: io::Result<File>,
+}
+
+impl Directory {
+    /// Opens the directory, and makes it if it is not there, for nobody else to read.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let handle = File::open(path)?;
+        let lock = options().create(true).open(path.join(LOCK))?;
+        Ok(Self { path: path.to_owned(), handle, lock })
+    }
+
+    /// Makes the file of a new chain, locked, with the calls that are under way.
+    pub(crate) fn create(&self, header: &Header, carried: &[Entry]) -> io::Result<Segment> {
+        let path = self.path.join(format!("{}.{EXTENSION}", header.chain.simple()));
+        let mut frames = Vec::new();
+        Frame::Header(header.clone()).put(&mut frames);
+        for entry in carried {
+            Frame::Carried(entry.clone()).put(&mut frames);
+        }
+        let _held = self.hold()?;
+        let file = options().create_new(true).open(&path)?;
+        let made = self.fill(&file, &frames);
+        if let Err(error) = made {
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(Segment::new(path, file, frames.len() as u64))
+    }
+
+    /// Removes a file for good, so that no power loss brings it back.
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)?;
+        self.handle.sync_all()
+    }
+
+    fn fill(&self, mut file: &File, frames: &[u8]) -> io::Result<()> {
+        flock(file, FlockOperation::NonBlockingLockExclusive)?;
+        io::Write::write_all(&mut file, frames)?;
+        file.sync_data()?;
+        // The name of the file must survive a power loss as well as what is in it.
+        self.handle.sync_all()
+    }
+
+    /// Takes over every file that no living process holds.
+    pub(crate) fn take_over(&self) -> io::Result<Vec<Taken>> {
+        let _held = self.hold()?;
+        let mut taken = Vec::new();
+        for item in std::fs::read_dir(&self.path)? {
+            let path = item?.path();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                taken.extend(take(&path).transpose().map(|file| Taken { path, file }));
+            }
+        }
+        Ok(taken)
+    }
+
+    fn hold(&self) -> io::Result<Held<'_>> {
+        flock(&self.lock, FlockOperation::LockExclusive)?;
+        Ok(Held(&self.lock))
+    }
+}
+
+/// Moves a file out of the way that must neither be lost nor be read again.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = path.with_extension(SET_ASIDE);
+    std::fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+struct Held<'a>(&'a File);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Opens and locks a file; `None` if a living process has it.
+fn take(path: &Path) -> io::Result<Option<File>> {
+    let file = match options().open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    // Its process may have finished with it between the opening and the locking.
+    let still_there = file.metadata()?.nlink() > 0;
+    Ok(still_there.then_some(file))
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).mode(0o600);
+    options
+}

@@ -1,0 +1,313 @@
+//! What a writer knows, behind its one lock.
+
+use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc};
+
+use uuid::Uuid;
+
+use super::{NewId, Now, Options, Refused, Status};
+use crate::{
+    Entry, NewChain, Phase, Record, chain, encode, genesis,
+    open_calls::OpenCalls,
+    segment::{Directory, Frame, Header, Segment, WriteError, put_record},
+    whole_micros,
+};
+
+/// What a writer knows.
+#[derive(Debug)]
+pub(super) struct Book {
+    /// The chain being written; none once the writer was stopped.
+    live: Option<Live>,
+    open: OpenCalls,
+    /// The chains that are not wholly stored, oldest first. The live one is the last.
+    outgoing: VecDeque<Outgoing>,
+    backlog: usize,
+    written: u64,
+    /// How far somebody waits for the disk.
+    wanted: u64,
+    synced: u64,
+    /// The file that holds the records which are not on the disk yet.
+    file: Arc<File>,
+    broken: bool,
+    halted: bool,
+    frames: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Live {
+    segment: Segment,
+    chain: Uuid,
+    next: u64,
+    prev: [u8; 32],
+}
+
+/// A chain on its way to the store.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) chain: NewChain,
+    pub(super) path: PathBuf,
+    /// Keeps the lock on the file.
+    pub(super) file: Arc<File>,
+    pub(super) records: Source,
+    pub(super) end: ChainEnd,
+}
+
+/// Where the records of an outgoing chain are.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In memory, each with its ticket.
+    Memory(VecDeque<(u64, Record)>),
+    /// In the file of a dead process, to be read when their turn comes.
+    File,
+}
+
+/// Whether more records follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChainEnd {
+    Open,
+    Closed,
+    /// No more, and nobody knows what there was.
+    Damaged,
+}
+
+impl Book {
+    pub(super) fn begin(
+        directory: &Directory,
+        options: &Options,
+        mut outgoing: VecDeque<Outgoing>,
+        now: &Now,
+        new_id: &NewId,
+    ) -> io::Result<Self> {
+        let (live, out) = begin_chain(directory, options, None, &[], (now, new_id))?;
+        outgoing.push_back(out);
+        Ok(Self {
+            file: live.segment.file(),
+            live: Some(live),
+            open: OpenCalls::default(),
+            outgoing,
+            backlog: 0,
+            written: 0,
+            wanted: 0,
+            synced: 0,
+            broken: false,
+            halted: false,
+            frames: Vec::new(),
+        })
+    }
+
+    /// Whether the entry may be written.
+    pub(super) fn admit(&self, entry: &Entry, max_backlog: usize) -> Result<(), Refused> {
+        if self.broken {
+            return Err(Refused::Broken);
+        }
+        if self.live.is_none() {
+            return Err(Refused::Closed);
+        }
+        self.open.fits(entry)?;
+        // Every open call has room for its outcome set aside: what has happened must be told.
+        let room = 1 + usize::from(entry.opens());
+        if entry.phase == Phase::Decision && self.backlog + self.open.len() + room > max_backlog {
+            return Err(Refused::Full);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_chain_full(&self, chain_records: u64) -> bool {
+        self.live.as_ref().is_some_and(|live| live.next >= chain_records)
+    }
+
+    /// Gives the entry its place and writes it.
+    pub(super) fn write(&mut self, entry: Entry, encoded: &[u8]) -> Result<u64, Refused> {
+        let live = self.live.as_mut().ok_or(Refused::Closed)?;
+        let (chain, seq, prev) = (live.chain, live.next, live.prev);
+        let hash = chain::hash(chain, seq, &prev, encoded);
+        let record = Record { chain, seq, entry, prev, hash };
+        self.frames.clear();
+        put_record(&mut self.frames, &record, encoded);
+        live.segment.write(&self.frames).map_err(|error| {
+            let (WriteError::Undone(cause) | WriteError::Stuck(cause)) = &error;
+            tracing::error!(error = cause as &dyn std::error::Error, "an audit record was not written");
+            self.broken |= matches!(error, WriteError::Stuck(_));
+            Refused::Broken
+        })?;
+        live.next += 1;
+        live.prev = hash;
+        self.open.note(&record.entry);
+        self.written += 1;
+        self.backlog += 1;
+        if let Some(Outgoing { records: Source::Memory(queue), .. }) = self.outgoing.back_mut() {
+            queue.push_back((self.written, record));
+        }
+        Ok(self.written)
+    }
+
+    /// Begins the next chain. The calls under way go with it: their decisions are on the disk in
+    /// the new file before the old one says that it is closed.
+    pub(super) fn rotate(
+        &mut self,
+        directory: &Directory,
+        options: &Options,
+        now: &Now,
+        new_id: &NewId,
+    ) -> io::Result<()> {
+        let Some(old) = self.live.as_ref().map(|live| live.chain) else { return Ok(()) };
+        let carried = self.open.decisions();
+        let (live, out) = begin_chain(directory, options, Some(old), &carried, (now, new_id))?;
+        let (path, file) = (out.path.clone(), live.segment.file());
+        if let Err(error) = self.close_live() {
+            // If the old chain goes on, nobody may believe that its calls were taken over.
+            if !self.broken {
+                let _ = directory.remove(&path);
+            }
+            return Err(error);
+        }
+        self.live = Some(live);
+        self.file = file;
+        self.outgoing.push_back(out);
+        Ok(())
+    }
+
+    /// Writes an unknown outcome for every call under way and closes the chain for good.
+    pub(super) fn close(&mut self, now: &Now) -> io::Result<()> {
+        if self.broken || self.live.is_none() {
+            return Ok(());
+        }
+        for decision in self.open.decisions() {
+            let entry = decision.cut_off(now());
+            let encoded = encode(&entry);
+            self.write(entry, &encoded).map_err(io::Error::other)?;
+        }
+        self.close_live()?;
+        self.live = None;
+        Ok(())
+    }
+
+    fn close_live(&mut self) -> io::Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        self.frames.clear();
+        Frame::Closed.put(&mut self.frames);
+        live.segment.write(&self.frames).map_err(|error| match error {
+            WriteError::Undone(error) => error,
+            WriteError::Stuck(error) => {
+                self.broken = true;
+                error
+            }
+        })?;
+        // After a failed sync nobody knows what is on the disk, and asking again does not tell.
+        live.segment.sync().inspect_err(|_| self.broken = true)?;
+        self.synced = self.written;
+        if let Some(out) = self.outgoing.back_mut() {
+            out.end = ChainEnd::Closed;
+        }
+        Ok(())
+    }
+
+    pub(super) fn status(&self) -> Status {
+        Status {
+            backlog: self.backlog,
+            open_calls: self.open.len(),
+            written: self.written,
+            synced: self.synced,
+            chains: self.outgoing.len(),
+            broken: self.broken,
+        }
+    }
+}
+
+/// What the thread that syncs needs.
+impl Book {
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.written > self.synced
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted > self.synced
+    }
+
+    /// Asks for the disk; whether somebody must be told.
+    pub(super) fn want(&mut self, upto: u64) -> bool {
+        let new = upto > self.wanted;
+        self.wanted = self.wanted.max(upto);
+        new
+    }
+
+    /// The file to sync and how many records are then on the disk. All records before those in
+    /// this file are there already, since a chain is synced when it is closed.
+    pub(super) fn unsynced(&self) -> (Arc<File>, u64) {
+        (Arc::clone(&self.file), self.written)
+    }
+
+    pub(super) fn set_synced(&mut self, upto: u64) {
+        self.synced = self.synced.max(upto);
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn break_down(&mut self) {
+        self.broken = true;
+    }
+
+    pub(super) fn is_halted(&self) -> bool {
+        self.halted
+    }
+
+    pub(super) fn halt(&mut self) {
+        self.halted = true;
+    }
+}
+
+/// What the shipper needs.
+impl Book {
+    /// The chain whose turn it is.
+    pub(super) fn front(&mut self) -> Option<&mut Outgoing> {
+        self.outgoing.front_mut()
+    }
+
+    pub(super) fn chains(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Takes the chain whose turn it is off the list.
+    pub(super) fn pop_front(&mut self) -> Option<Outgoing> {
+        self.outgoing.pop_front()
+    }
+
+    /// Whether a file that was taken over is still on the list.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.outgoing.iter().any(|out| matches!(out.records, Source::File))
+    }
+
+    pub(super) fn stored(&mut self, records: usize) {
+        self.backlog = self.backlog.saturating_sub(records);
+    }
+}
+
+fn begin_chain(
+    directory: &Directory,
+    options: &Options,
+    after: Option<Uuid>,
+    carried: &[Entry],
+    (now, new_id): (&Now, &NewId),
+) -> io::Result<(Live, Outgoing)> {
+    let chain = new_id();
+    let at = whole_micros(now());
+    let header = Header { chain, at, writer: options.writer.clone(), after };
+    let segment = directory.create(&header, carried)?;
+    let out = Outgoing {
+        chain: NewChain { chain, at, writer: header.writer },
+        path: segment.path().to_owned(),
+        file: segment.file(),
+        records: Source::Memory(VecDeque::new()),
+        end: ChainEnd::Open,
+    };
+    Ok((Live { segment, chain, next: 0, prev: genesis(chain) }, out))
+}

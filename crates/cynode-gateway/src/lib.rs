@@ -1,0 +1,1 @@
+//! The MCP edge: envelope, authentication, gate, forwarding, tools.

@@ -1,0 +1,59 @@
+//! Who calls tools. Everything here comes from a token, never from what a caller says about itself.
+
+use std::sync::Arc;
+
+use cynode_core::{
+    agents::{AgentKind, AgentRole},
+    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+};
+use time::OffsetDateTime;
+
+use crate::names::ToolName;
+
+/// An agent, as its token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The token.
+    pub token: AgentTokenId,
+    /// What it does; its kind follows from it.
+    pub role: AgentRole,
+    /// In whose name it works; programs of the installation work in nobody's.
+    pub user: Option<UserId>,
+    /// The project it works in.
+    pub project: Option<ProjectId>,
+    /// The task it works on.
+    pub task: Option<TaskId>,
+    /// The run it works in.
+    pub run: Option<RunId>,
+    /// The job it is.
+    pub job: Option<JobId>,
+    /// What its profile lets it do.
+    pub profile: Profile,
+    /// The only tools its token is good for; `None`: all that its role may use.
+    pub tools: Option<Arc<[ToolName]>>,
+    /// When the token ends; tokens of programs of the installation end when they are revoked.
+    pub expires_at: Option<OffsetDateTime>,
+}
+
+/// A named policy that an agent works under.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Profile {
+    /// What it is called.
+    pub name: Arc<str>,
+    /// Whether its tools may use the network.
+    pub network: bool,
+}
+
+impl Default for Profile {
+    /// The profile of whoever was given none: no network.
+    fn default() -> Self {
+        Self { name: "default".into(), network: false }
+    }
+}
+
+impl Agent {
+    /// The type of agent.
+    pub const fn kind(&self) -> AgentKind {
+        self.role.kind()
+    }
+}

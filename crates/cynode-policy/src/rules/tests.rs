@@ -1,0 +1,133 @@
+use cynode_core::agents::AgentRole;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    catalogue::{Binding, Catalogue},
+    fixtures::{agent, definition, entry},
+};
+
+fn catalogue() -> Catalogue {
+    let tools = ["web.fetch", "web.search", "db.task.get"].map(|name| entry(definition(name, Binding::NONE)));
+    Catalogue::build(tools).0
+}
+
+fn rule(mode: Mode, text: &str) -> Rule {
+    Rule { name: "r".into(), mode, text: text.into() }
+}
+
+fn load(text: &str) -> Result<RuleSet, RuleError> {
+    RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue()).map_err(|(_, error)| error)
+}
+
+fn ask(rules: &[Rule], tool: &str, arguments: &Value) -> Ruling {
+    let catalogue = catalogue();
+    let set = RuleSet::load(rules, &catalogue).unwrap();
+    set.ask(&agent(AgentRole::Developer), catalogue.on_the_wire(tool).unwrap(), Some(arguments))
+}
+
+fn refused() -> Option<Reason> {
+    Some(Reason::Rule(vec!["r".into()]))
+}
+
+#[test]
+fn a_rule_looks_at_tool_group_role_and_arguments() {
+    let forbid = |text: &str, tool: &str, arguments: Value| {
+        ask(&[rule(Mode::Refuse, text)], tool, &arguments).refusal
+    };
+    let one = "forbid (principal, action == Action::\"web.fetch\", resource);";
+    assert_eq!(forbid(one, "web.fetch", json!({})), refused());
+    assert_eq!(forbid(one, "web.search", json!({})), None);
+    let group = "forbid (principal, action in Action::\"web.*\", resource);";
+    assert_eq!(forbid(group, "web.search", json!({})), refused());
+    assert_eq!(forbid(group, "db.task.get", json!({})), None);
+    let role = "forbid (principal == Role::\"tester\", action, resource);";
+    assert_eq!(forbid(role, "web.fetch", json!({})), None);
+    let value = "forbid (principal, action, resource) when { context.arguments has text && context.arguments.text like \"*internal*\" };";
+    assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://internal/" })), refused());
+    assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://example/" })), None);
+    assert_eq!(forbid(value, "web.fetch", json!({})), None);
+}
+
+#[test]
+fn a_rule_that_permits_misspells_or_cannot_be_read_is_refused_when_it_is_written() {
+    assert_eq!(load("permit (principal, action, resource);").unwrap_err(), RuleError::Permits);
+    for text in [
+        "forbid (principal, action == Action::\"web.fetsch\", resource);",
+        "forbid (principal == Role::\"devloper\", action, resource);",
+        "forbid (principal, action == Action::\"web.fetch\", resource) when { context.arguments.txet == \"x\" };",
+        "forbid (principal, action == Action::\"web.fetch\", resource) when { context.arguments.text == \"x\" };",
+        "forbid (principal, action == Action::\"web.fetch\", resource) when { context.arguments has count && context.arguments.count == \"x\" };",
+    ] {
+        assert!(matches!(load(text), Err(RuleError::Invalid(_))), "{text}: {:?}", load(text));
+    }
+    for text in ["", "nonsense", "forbid (principal, action, resource)", "forbid (a); forbid (b);"] {
+        assert!(matches!(load(text), Err(RuleError::Syntax(_))), "{text}");
+    }
+    let long = format!("forbid (principal, action, resource); //{}", "x".repeat(MOST_BYTES));
+    assert_eq!(load(&long).unwrap_err(), RuleError::TooLong);
+}
+
+#[test]
+fn one_bad_rule_and_none_is_taken() {
+    let good = rule(Mode::Refuse, "forbid (principal, action, resource);");
+    let bad = Rule { name: "bad".into(), ..rule(Mode::Refuse, "permit (principal, action, resource);") };
+    let loaded = RuleSet::load(&[good.clone(), bad], &catalogue());
+    assert_eq!(loaded.unwrap_err(), ("bad".into(), RuleError::Permits));
+    let twice = RuleSet::load(&[good.clone(), good], &catalogue());
+    assert_eq!(twice.unwrap_err(), ("r".into(), RuleError::Name));
+}
+
+#[test]
+fn a_rule_that_cannot_be_decided_refuses() {
+    // The sum overflows, so that Cedar gives no answer.
+    let text = "forbid (principal, action, resource) when { context.arguments has count && context.arguments.count + 1 == 7 };";
+    let ruling = ask(&[rule(Mode::Refuse, text)], "web.fetch", &json!({ "count": i64::MAX }));
+    assert_eq!(ruling.refusal, Some(Reason::RuleFailed(vec!["r".into()])));
+    // A whole number that Cedar cannot hold must not slip past a rule about it.
+    let ruling = ask(&[rule(Mode::Refuse, text)], "web.fetch", &json!({ "count": u64::MAX }));
+    assert_eq!(ruling.refusal, Some(Reason::RuleFailed(Vec::new())));
+}
+
+#[test]
+fn a_rule_on_trial_is_noted_and_never_changes_the_decision() {
+    let all = "forbid (principal, action, resource);";
+    let shadow = rule(Mode::Shadow, all);
+    let ruling = ask(&[shadow.clone()], "web.fetch", &json!({}));
+    assert_eq!(ruling, Ruling { refusal: None, shadow: vec!["r".into()] });
+    let strict = Rule { name: "s".into(), ..rule(Mode::Refuse, all) };
+    let ruling = ask(&[shadow, strict], "web.fetch", &json!({}));
+    let refusal = Some(Reason::Rule(vec!["s".into()]));
+    assert_eq!(ruling, Ruling { refusal, shadow: vec!["r".into()] });
+}
+
+#[test]
+fn approval_is_asked_for_only_when_nothing_refuses() {
+    let all = "forbid (principal, action, resource);";
+    let approve = rule(Mode::Approve, all);
+    let ruling = ask(&[approve.clone()], "web.fetch", &json!({}));
+    assert_eq!(ruling.refusal, Some(Reason::NeedsApproval(vec!["r".into()])));
+    let strict = Rule { name: "s".into(), ..rule(Mode::Refuse, all) };
+    let ruling = ask(&[approve, strict], "web.fetch", &json!({}));
+    assert_eq!(ruling.refusal, Some(Reason::Rule(vec!["s".into()])));
+}
+
+#[test]
+fn a_rule_about_arguments_has_no_say_about_the_tool_as_such() {
+    let text = "forbid (principal, action, resource) unless { context.arguments has text };";
+    let catalogue = catalogue();
+    let set = RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue).unwrap();
+    let (caller, tool) = (agent(AgentRole::Developer), catalogue.on_the_wire("web.fetch").unwrap());
+    assert_eq!(set.ask(&caller, tool, None), Ruling::default());
+    assert_eq!(set.ask(&caller, tool, Some(&json!({}))).refusal, refused());
+}
+
+#[test]
+fn the_same_rules_in_another_order_are_the_same_version() {
+    let one = rule(Mode::Refuse, "forbid (principal, action, resource);");
+    let two = Rule { name: "s".into(), ..one.clone() };
+    let load = |rules: &[Rule]| RuleSet::load(rules, &catalogue()).unwrap().version();
+    assert_eq!(load(&[one.clone(), two.clone()]), load(&[two.clone(), one.clone()]));
+    let softer = Rule { mode: Mode::Shadow, ..two.clone() };
+    assert_ne!(load(&[one.clone(), two]), load(&[one, softer]));
+}
