@@ -45,7 +45,9 @@ wait_for() {
 
 # start_server: a server on $address and $internal. Sets $server_pid.
 start_server() {
-    "$cynode" serve --set server.listen="$address" --set server.internal_listen="$internal" 2>>"$work/serve.log" &
+    [ -f "$work/gate/master.key" ] || "$cynode" admin master-key "$work/gate/master.key" >/dev/null
+    "$cynode" serve --set server.listen="$address" --set server.internal_listen="$internal" \
+        --set gate.directory="$work/gate" 2>>"$work/serve.log" &
     server_pid=$!
     pids+=("$server_pid")
     wait_for "http://$address/readyz"
@@ -83,4 +85,54 @@ proof_of() {
     shift
     "${cynode%/*}/cynode-proof" "$command" --cynode "$cynode" --restate "$(engine_program)" \
         --postgres "$(dirname "$(readlink -f "$(command -v initdb)")")" --scripts prove/data/scripts.json "$@"
+}
+
+# api METHOD PATH [BODY]: a call of the user's interface as the admin; prints the answer, fails on anything but success.
+api() {
+    curl -sS --fail-with-body -X "$1" "http://$address$2" -H "Authorization: Bearer $admin_token" \
+        -H 'Content-Type: application/json' ${3:+-d "$3"}
+}
+
+# field NAME: a field of the JSON on standard input, as a Python expression after the object.
+field() {
+    python3 -c "import json, sys; print(json.load(sys.stdin)$1)"
+}
+
+# gate_world ECHO_URL: an admin, a project, a task, the echo server's tools under their bare names, limits that no load reaches,
+# and an agent. Sets $admin_token, $project, $task, $agent_token and $agent_token_id.
+gate_world() {
+    local password='correct horse battery'
+    curl -sS --fail-with-body -o /dev/null "http://$address/v1/bootstrap" -H 'Content-Type: application/json' \
+        -d "{\"token\": \"$bootstrap\", \"handle\": \"admin\", \"display_name\": \"Admin\", \"password\": \"$password\"}"
+    admin_token=$(curl -sS --fail-with-body "http://$address/v1/sessions" -H 'Content-Type: application/json' \
+        -d "{\"handle\": \"admin\", \"password\": \"$password\"}" | field "['token']")
+    project=$(api POST /v1/projects '{"slug": "gate", "title": "Gate"}' | field "['id']")
+    task=$(api POST /v1/tasks "{\"project_id\": \"$project\", \"description\": \"Call tools.\", \"name\": \"call-tools\"}" | field "['id']")
+    for setting in calls_per_second identical_calls calls_per_task_hour; do
+        api PUT "/v1/settings/gate.$setting" '{"value": 1000000, "expected_version": 0}' >/dev/null
+    done
+    install_tools echo "$1"
+    issue_agent_token
+}
+
+# install_tools NAME URL: a tool server whose tools keep their bare names, all accepted. Sets $server.
+install_tools() {
+    server=$(api POST /v1/tool-servers "{\"name\": \"$1\", \"scope\": \"both\", \"audience\": \"everybody\", \"prefix\": \"\",
+        \"timeout_ms\": ${tool_timeout:-10000}, \"max_in_flight\": 1000,
+        \"transport\": {\"type\": \"http\", \"url\": \"$2\"}}" | field "['server_id']")
+    local accepted
+    accepted=$(api POST "/v1/tool-servers/$server/refresh" null | python3 -c 'import json, sys
+server = json.load(sys.stdin)
+assert server.get("failure") is None and server["tools"], server
+print(json.dumps({"tools": {tool["tool"]: tool["definition_digest"] for tool in server["tools"]}}))')
+    api POST "/v1/tool-servers/$server/accept" "$accepted" >/dev/null
+}
+
+# issue_agent_token: a developer's token for the task. Sets $agent_token and $agent_token_id.
+issue_agent_token() {
+    local issued
+    issued=$(api POST /v1/agent-tokens "{\"role\": \"developer\", \"project_id\": \"$project\", \"task_id\": \"$task\", \"network\": true,
+        \"expires_in_seconds\": 36000}")
+    agent_token=$(field "['token']" <<<"$issued")
+    agent_token_id=$(field "['agent_token_id']" <<<"$issued")
 }

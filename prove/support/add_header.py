@@ -154,10 +154,14 @@ class Proxy:
 async def main() -> None:
     """Reads the command line and serves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--listen", default="127.0.0.1:0", help="address to listen on (default: a free port on loopback)")
+    parser.add_argument(
+        "--listen", default="127.0.0.1:0", help="address to listen on (default: a free port on loopback)"
+    )
     parser.add_argument("--to", required=True, help="address of the server behind, host:port")
     parser.add_argument("--log", type=argparse.FileType("a"), help="append every request and answer as JSON lines")
-    parser.add_argument("headers", nargs="+", type=header, metavar="HEADER", help="'Name: value'; replaces one the client sent")
+    parser.add_argument(
+        "headers", nargs="+", type=header, metavar="HEADER", help="'Name: value'; replaces one the client sent"
+    )
     options = parser.parse_args()
 
     proxy = Proxy(options.to, options.headers, options.log)

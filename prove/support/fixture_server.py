@@ -51,7 +51,11 @@ def png() -> str:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    parts = [(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0\xff\0\0")), (b"IEND", b"")]
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0\xff\0\0")),
+        (b"IEND", b""),
+    ]
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)).decode()
 
 
@@ -94,7 +98,9 @@ def form(message: str, properties: dict[str, Any], required: list[str] | None = 
 def sampling(words: str, max_tokens: int) -> types.CreateMessageRequest:
     """A question to the client's model."""
     message = types.SamplingMessage(role="user", content=text(words))
-    return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens))
+    return types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens)
+    )
 
 
 def ask(state: str | None = None, **requests: Any) -> types.InputRequiredResult:
@@ -273,7 +279,9 @@ async def reconnection(context: Any, _: Params) -> Outcome:
 # --- input, in the manner of the call's era
 
 
-async def elicited(context: Any, params: Params, key: str, question: types.ElicitRequest) -> types.ElicitResult | None:
+async def elicited(
+    context: Any, params: Params, key: str, question: types.ElicitRequest
+) -> types.ElicitResult | None:
     """The user's answer: None where a modern call has yet to bring it."""
     if is_modern(context):
         answer = (params.input_responses or {}).get(key)
@@ -329,7 +337,9 @@ tool("test_elicitation_sep1034_defaults", "Asks with default values.")(
 
 def titled(words: str) -> list[dict[str, str]]:
     """Three choices with titles."""
-    return [{"const": f"value{n}", "title": f"{order} {words}"} for n, order in enumerate(("First", "Second", "Third"), 1)]
+    return [
+        {"const": f"value{n}", "title": f"{order} {words}"} for n, order in enumerate(("First", "Second", "Third"), 1)
+    ]
 
 
 tool("test_elicitation_sep1330_enums", "Asks with every kind of choice.")(
@@ -345,7 +355,10 @@ tool("test_elicitation_sep1330_enums", "Asks with every kind of choice.")(
                     "enum": ["opt1", "opt2", "opt3"],
                     "enumNames": ["Option One", "Option Two", "Option Three"],
                 },
-                "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["option1", "option2", "option3"]}},
+                "untitledMulti": {
+                    "type": "array",
+                    "items": {"type": "string", "enum": ["option1", "option2", "option3"]},
+                },
                 "titledMulti": {"type": "array", "items": {"anyOf": titled("Choice")}},
             },
         ),
@@ -504,10 +517,12 @@ class Events(EventStore):
         self.events: list[tuple[str, Any]] = []
 
     async def store_event(self, stream_id: str, message: Any) -> str:
+        """Keeps an event; its number is its id."""
         self.events.append((stream_id, message))
         return str(len(self.events))
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Sends again what the stream of an event said after it."""
         if not last_event_id.isdecimal() or not 0 < int(last_event_id) <= len(self.events):
             return None
         stream = self.events[int(last_event_id) - 1][0]
@@ -527,6 +542,7 @@ class Door:
         self.log = open(log, "a", encoding="utf-8") if log else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a request in, or not."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -542,13 +558,19 @@ class Door:
             return
         if self.era == "modern" and is_legacy:
             message = f"Only protocol versions {', '.join(MODERN_PROTOCOL_VERSIONS)} are served"
-            await self.refuse(send, 400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32020, "message": message}})
+            await self.refuse(
+                send, 400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32020, "message": message}}
+            )
             return
 
         async def seen() -> Message:
             message = await receive()
             if self.log and message["type"] == "http.request" and message.get("body"):
-                line = {"time": round(time.time(), 3), "headers": headers, "body": message["body"].decode("utf-8", "replace")}
+                line = {
+                    "time": round(time.time(), 3),
+                    "headers": headers,
+                    "body": message["body"].decode("utf-8", "replace"),
+                }
                 print(json.dumps(line), file=self.log, flush=True)
             return message
 
@@ -556,6 +578,7 @@ class Door:
 
     @staticmethod
     async def refuse(send: Send, status: int, body: dict[str, Any]) -> None:
+        """Answers in the server's place."""
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": json.dumps(body).encode()})
@@ -598,13 +621,16 @@ async def main() -> None:
     """Reads the command line and serves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--port", type=int, default=0, help="port on loopback (default: a free one)")
-    parser.add_argument("--era", choices=("both", "modern", "legacy"), default="both", help="which revisions to serve")
+    parser.add_argument(
+        "--era", choices=("both", "modern", "legacy"), default="both", help="which revisions to serve"
+    )
     parser.add_argument("--json", action="store_true", help="never answer with a stream (no progress, no questions)")
     parser.add_argument("--token", help="demand this bearer token")
     parser.add_argument("--log", help="append the requests as JSON lines to this file")
     options = parser.parse_args()
 
-    with socket.socket() as listener:
+    # Named so, or the loop does not know that it is TCP, and small answers wait 40 ms for company.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", options.port))
         listener.listen(1024)

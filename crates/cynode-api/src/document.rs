@@ -40,6 +40,7 @@ pub const NOT_KEPT: [(&str, &str); 1] = [("post", "/v1/sessions")];
         (name = "settings", description = "System settings and preferences"),
         (name = "tasks", description = "Work"),
         (name = "events", description = "What happens"),
+        (name = "gate", description = "Agents, tools, rules, approvals, records"),
         (name = "operation", description = "Health and numbers"),
     ),
 )]

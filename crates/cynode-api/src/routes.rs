@@ -2,6 +2,7 @@
 
 mod accounts;
 mod events;
+mod gate;
 mod groups;
 mod operation;
 mod preferences;
@@ -67,6 +68,23 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(signals::answer_task))
         .routes(routes!(signals::task_timeline))
         .routes(routes!(events::follow_events))
+        .routes(routes!(gate::issue_agent_token, gate::list_agent_tokens))
+        .routes(routes!(gate::revoke_agent_token))
+        .routes(routes!(gate::list_tools))
+        .routes(routes!(gate::set_tool))
+        .routes(routes!(gate::list_allowlists))
+        .routes(routes!(gate::list_rules))
+        .routes(routes!(gate::set_rule, gate::delete_rule))
+        .routes(routes!(gate::explain))
+        .routes(routes!(gate::install_server, gate::list_servers))
+        .routes(routes!(gate::get_server, gate::update_server, gate::remove_server))
+        .routes(routes!(gate::refresh_server))
+        .routes(routes!(gate::accept_tools))
+        .routes(routes!(gate::judge_tool))
+        .routes(routes!(gate::list_approvals))
+        .routes(routes!(gate::get_approval, gate::decide_approval))
+        .routes(routes!(gate::search_audit))
+        .routes(routes!(gate::list_images, gate::add_image, gate::remove_image))
 }
 
 /// The routes of the internal port.

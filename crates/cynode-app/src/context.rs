@@ -245,6 +245,7 @@ impl Request {
         match self.caller.map(|caller| caller.credential) {
             Some(Credential::Session(id)) => id.as_uuid(),
             Some(Credential::ApiKey(id)) => id.as_uuid(),
+            Some(Credential::Agent(id)) => id.as_uuid(),
             None => Uuid::nil(),
         }
     }
@@ -286,8 +287,16 @@ impl Ctx {
         if caller.role >= Some(needed) {
             return Ok(caller);
         }
+        if caller.bounds.is_some_and(|bounds| bounds.project != project) {
+            self.refused = true;
+            return Err(Error::not_found("project", project));
+        }
         let own = authentication::project_role(self.conn(), caller.user, project).await?;
-        let role = own.max(caller.role);
+        let role = match caller.bounds {
+            // An agent never decides about people, settings and policy, whoever it works for.
+            Some(bounds) => own.max(bounds.person).min(Some(Role::Operator)),
+            None => own.max(caller.role),
+        };
         self.refused = role < Some(needed);
         match role {
             Some(role) if role >= needed => Ok(caller),
@@ -299,6 +308,9 @@ impl Ctx {
     /// `None` when the caller may see every project, else the user whose projects may be seen.
     pub(crate) fn seen_by(&self) -> Result<Option<UserId>, Error> {
         let caller = self.caller()?;
+        if caller.bounds.is_some() {
+            return Err(Error::Invalid("an agent asks for its project".into()));
+        }
         Ok(if caller.role.is_some() { None } else { Some(caller.user) })
     }
 

@@ -7,24 +7,34 @@
 //! An operation is a free function in the module of its aggregate, so that call sites read
 //! `tasks::create(ctx, body)`. Time and randomness come from [`Environment`], never from the system.
 
+pub mod agents;
 pub mod api_keys;
+pub mod approvals;
+pub mod artifacts;
+pub mod audit;
 mod batch;
 pub mod bootstrap;
 mod context;
+pub mod egress;
 mod environment;
 mod error;
 pub mod events;
+pub mod gate;
 pub mod groups;
 pub mod health;
 mod idempotency;
 pub mod jobs;
+pub mod keys;
 pub mod maintenance;
 mod passwords;
 pub mod preferences;
 pub mod projects;
+pub mod reports;
+pub mod servers;
 pub mod services;
 pub mod sessions;
 pub mod settings;
+pub mod skills;
 pub mod sweep;
 pub mod tasks;
 pub mod timeline;
@@ -44,7 +54,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
 pub use context::{Ctx, Operation, Request};
-pub use cynode_db::authentication::Caller;
+pub use cynode_db::authentication::{Bounds, Caller};
 pub use environment::{Clock, Environment, Random, SystemClock, SystemRandom};
 pub use error::Error;
 pub use idempotency::{Answer, Attempt};
@@ -84,6 +94,8 @@ pub struct App {
     hashing: passwords::Hashing,
     /// Work of several requests done at once.
     shared: Arc<Shared>,
+    /// What the gate needs; a process that only speaks to the database has none.
+    gate: Option<Arc<gate::Parts>>,
 }
 
 /// Signs between requests of one process. They only save time: whoever waits for one also looks by itself.
@@ -116,6 +128,20 @@ impl App {
         };
         let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));
         let signs = Arc::default();
-        Self { pool, environment, policy, commits, signs, hashing, shared }
+        Self { pool, environment, policy, commits, signs, hashing, shared, gate: None }
+    }
+
+    /// The same, with what the gate needs.
+    #[must_use]
+    pub fn with_gate(mut self, parts: gate::Parts) -> Self {
+        self.gate = Some(Arc::new(parts));
+        self
+    }
+
+    /// What the gate needs. Without it everything that asks for it is refused.
+    pub fn gate(&self) -> Result<&Arc<gate::Parts>, Error> {
+        self.gate.as_ref().ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!("this process was started without a master key"))
+        })
     }
 }

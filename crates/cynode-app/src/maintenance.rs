@@ -5,7 +5,7 @@ use std::time::Duration;
 use cynode_db::{DbError, idempotency, schema};
 use tokio_util::sync::CancellationToken;
 
-use crate::App;
+use crate::{App, Error};
 
 /// How often.
 const EVERY: Duration = Duration::from_mins(10);
@@ -29,10 +29,21 @@ pub async fn run(app: App, stop: CancellationToken) {
 }
 
 /// Makes partitions for the months to come and forgets answers that nobody may ask for any more.
-pub async fn once(app: &App) -> Result<(), DbError> {
+pub async fn once(app: &App) -> Result<(), Error> {
     let now = app.environment().now();
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     schema::ensure_partitions(&mut conn, now).await?;
     while idempotency::sweep(&mut conn, now, BATCH).await? > 0 {}
+    drop(conn);
+    if let Ok(parts) = app.gate() {
+        let removed = crate::audit::prune(app, parts.keep_records).await?;
+        if removed > 0 {
+            tracing::info!(
+                event = "audit.pruned",
+                records = removed,
+                "removed records whose time is over"
+            );
+        }
+    }
     Ok(())
 }

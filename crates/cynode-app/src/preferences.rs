@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
+    agents::AgentRole,
     events::EventKind,
     ids::{ProjectId, TaskId},
     names::DottedKey,
     preferences::{self as rules, Resolution, Scope},
-    agents::AgentRole,
     roles::Role,
     settings::{Change, Expected, Versioned, fits},
     tasks::Task,

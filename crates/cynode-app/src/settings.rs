@@ -10,7 +10,7 @@ use cynode_core::{
 use cynode_db::settings;
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error, context::Told};
+use crate::{Ctx, Error, context::Told, gate};
 
 /// All settings.
 #[tracing::instrument(name = "app.settings.list", skip_all)]
@@ -43,11 +43,13 @@ pub async fn set(
 ) -> Result<Versioned, Error> {
     let caller = ctx.require(Role::Admin)?;
     fits(value).map_err(|error| Error::Invalid(error.to_string()))?;
+    gate::fits(key.as_str(), value)?;
     let now = ctx.now;
     match settings::set(ctx.conn(), key, value, expected, caller.user, now).await {
         Ok(Some(written)) => {
             let data = json!({ "key": key, "version": written.version });
             ctx.record(Told::new(EventKind::SettingSet, data)).await?;
+            tell_the_gate(ctx, key).await?;
             Ok(written)
         }
         Ok(None) => {
@@ -75,7 +77,16 @@ pub async fn delete(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), 
         });
     }
     let data = json!({ "key": key, "version": version + 1 });
-    ctx.record(Told::new(EventKind::SettingDeleted, data)).await
+    ctx.record(Told::new(EventKind::SettingDeleted, data)).await?;
+    tell_the_gate(ctx, key).await
+}
+
+/// What the gate goes by reaches every replica at once.
+async fn tell_the_gate(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
+    if gate::concerns(key.as_str()) {
+        cynode_db::gate::changed(ctx.conn()).await?;
+    }
+    Ok(())
 }
 
 /// Somebody else wrote in between.

@@ -3,7 +3,7 @@
 use cynode_core::{
     events::EventKind,
     ids::{ProjectId, RunId, TaskId},
-    names::TaskName,
+    names::{Prose, TaskName},
     roles::Role,
     tasks::{Task, TaskState, TaskStateName},
 };
@@ -214,6 +214,31 @@ pub async fn get(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
         Err(Error::NotFound { .. }) => Err(Error::not_found("task", id)),
         result => result.map(|_| task),
     }
+}
+
+/// A task of any project, for the program that drives tasks.
+#[tracing::instrument(name = "app.tasks.of_any_project", skip_all, fields(task.id = %id))]
+pub async fn of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
+    let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
+    tasks::get(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
+}
+
+/// Describes a task anew, as long as nobody works on it.
+#[tracing::instrument(name = "app.tasks.describe", skip_all, fields(task.id = %id))]
+pub async fn describe(ctx: &mut Ctx, id: TaskId, description: Prose) -> Result<Task, Error> {
+    get(ctx, id).await?;
+    let locked = tasks::lock(ctx.conn(), id).await?;
+    let mut task = locked.ok_or_else(|| Error::not_found("task", id))?;
+    ctx.require_in(task.project, Role::Operator).await?;
+    if task.state.name() != TaskStateName::Queued {
+        return Err(Error::Conflict("somebody works on the task already: instruct it instead"));
+    }
+    (task.description, task.updated_at) = (description, ctx.now);
+    tasks::set_description(ctx.conn(), id, &task.description, task.updated_at).await?;
+    let told =
+        Told::new(EventKind::TaskInstructed, json!({ "name": task.name, "kind": "described" }));
+    ctx.record(told.project(task.project).task(id)).await?;
+    Ok(task)
 }
 
 /// The tasks that the caller may see, newest first.

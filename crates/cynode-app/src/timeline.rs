@@ -13,12 +13,24 @@ use cynode_wire::{
     workflow::UnitView,
 };
 
-use crate::{Ctx, Error};
+use crate::{App, Ctx, Error, Request};
 
 /// The story of a task's run.
 #[tracing::instrument(name = "app.timeline.get", skip_all, fields(task.id = %id))]
 pub async fn get(ctx: &mut Ctx, id: TaskId) -> Result<Timeline, Error> {
     let task = crate::tasks::get(ctx, id).await?;
+    story(ctx, task).await
+}
+
+/// The story of a task of any project, for the program that drives tasks.
+pub async fn of_any_project(app: &App, id: TaskId) -> Result<Timeline, Error> {
+    let task = crate::tasks::of_any_project(app, id).await?;
+    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
+    app.read(&request, |ctx| Box::pin(story(ctx, task))).await
+}
+
+async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
+    let id = task.id;
     let standing = workflow::standing(ctx.conn(), id).await?;
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
     let steps = timeline::steps(ctx.conn(), id).await?;

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::Environment;
 
 /// What a token opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// A login of a user.
     Session,
@@ -20,10 +20,16 @@ pub enum TokenKind {
     Runner,
     /// A program that works on jobs.
     Worker,
+    /// A project manager.
+    Pm,
+    /// An analyst.
+    Pa,
+    /// An agent in a sandbox.
+    Sandbox,
 }
 
 /// A token that was shown to us: well-formed, not yet known to be good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Presented {
     /// Which door.
     pub kind: TokenKind,
@@ -37,8 +43,16 @@ pub struct Presented {
 pub struct TokenError;
 
 impl TokenKind {
-    const ALL: [Self; 5] =
-        [Self::Session, Self::ApiKey, Self::Bootstrap, Self::Runner, Self::Worker];
+    const ALL: [Self; 8] = [
+        Self::Session,
+        Self::ApiKey,
+        Self::Bootstrap,
+        Self::Runner,
+        Self::Worker,
+        Self::Pm,
+        Self::Pa,
+        Self::Sandbox,
+    ];
 
     /// What tokens of this kind start with. Scanners for leaked secrets look for it.
     pub const fn prefix(self) -> &'static str {
@@ -48,6 +62,9 @@ impl TokenKind {
             Self::Bootstrap => "cyn_boot_",
             Self::Runner => "cyn_run_",
             Self::Worker => "cyn_wrk_",
+            Self::Pm => "cyn_pm_",
+            Self::Pa => "cyn_pa_",
+            Self::Sandbox => "cyn_sbx_",
         }
     }
 }

@@ -558,12 +558,28 @@ async fn end(ctx: &mut Ctx, task: Task, body: &Checkpoint) -> Result<(), Error> 
         (task.state.fail(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
     };
     tasks::set_state(ctx.conn(), id, &state, now).await?;
+    // Whoever still works on it works for nothing, and calls no more tools.
+    cynode_db::agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
     if well && ended.has_dependents {
         workflow::wake_dependents(ctx.conn(), id).await?;
         ctx.wake(id);
     }
     let data = json!({ "name": task.name, "summary": body.state.summary, "failure": failure });
     ctx.record(Told::new(kind, data).project(task.project).task(id)).await
+}
+
+/// Asks for a task to be driven now, as a person or the project manager does. Whoever drives it comes by [`start`]: there is
+/// no other way in.
+#[tracing::instrument(name = "app.workflow.request", skip_all, fields(task.id = %id))]
+pub async fn request(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    let task = crate::tasks::get(ctx, id).await?;
+    ctx.require_in(task.project, cynode_core::roles::Role::Operator).await?;
+    if !matches!(task.state.name(), TaskStateName::Queued | TaskStateName::Running) {
+        return Err(Error::Ended);
+    }
+    workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
+    ctx.wake(id);
+    Ok(task)
 }
 
 /// Gives a lease more time.

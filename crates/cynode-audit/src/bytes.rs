@@ -94,8 +94,7 @@ impl<'a> Take<'a> {
 
     pub(crate) fn time(&mut self) -> Result<OffsetDateTime, Malformed> {
         let micros = self.array().map(i64::from_be_bytes)?;
-        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000)
-            .map_err(|_| Malformed)
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1_000).map_err(|_| Malformed)
     }
 
     pub(crate) fn length(&mut self) -> Result<usize, Malformed> {

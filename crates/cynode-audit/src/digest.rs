@@ -73,10 +73,7 @@ mod tests {
     #[test]
     fn another_key_gives_another_digest() {
         let bytes = br#"{"amount":5}"#;
-        assert_ne!(
-            DigestKey::new([1; 32]).digest(bytes),
-            DigestKey::new([2; 32]).digest(bytes)
-        );
+        assert_ne!(DigestKey::new([1; 32]).digest(bytes), DigestKey::new([2; 32]).digest(bytes));
     }
 
     #[test]

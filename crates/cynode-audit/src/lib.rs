@@ -45,5 +45,6 @@ pub use store::{Done, Store, StoreError};
 pub use tree::Tree;
 pub use verify::{BadLink, ChainCheck, LinkCheck, Problem, Verified};
 pub use writer::{
-    Condition, NewId, Now, OpenError, Options, Recovered, Refused, Status, Ticket, Unshipped, Writer,
+    Condition, NewId, Now, OpenError, Options, Recovered, Refused, Status, Ticket, Unshipped,
+    Writer,
 };

@@ -39,6 +39,14 @@ pub(crate) enum WriteError {
     Stuck(io::Error),
 }
 
+impl WriteError {
+    pub(crate) fn into_cause(self) -> io::Error {
+        match self {
+            Self::Undone(cause) | Self::Stuck(cause) => cause,
+        }
+    }
+}
+
 impl Segment {
     pub(crate) fn new(path: PathBuf, file: File, length: u64) -> Self {
         Self { path, file: Arc::new(file), length }

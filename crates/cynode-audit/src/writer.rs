@@ -10,6 +10,8 @@ mod book;
 mod recovery;
 mod shipping;
 mod syncing;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt, io,
@@ -55,6 +57,8 @@ pub struct Options {
     pub checkpoint_records: u64,
     /// How long a stored record waits at most for a checkpoint.
     pub checkpoint_every: Duration,
+    /// How long the store may take for one piece of work before it counts as failed.
+    pub answer: Duration,
     /// The longest pause after a failure of the store. The first is 64 times shorter.
     pub longest_pause: Duration,
     /// How long the end waits for a store that fails. What is left then is on the disk, and the
@@ -73,7 +77,8 @@ impl Options {
             batch: 500,
             linger: Duration::from_millis(20),
             checkpoint_records: 1_000,
-            checkpoint_every: Duration::from_secs(60),
+            checkpoint_every: Duration::from_mins(1),
+            answer: Duration::from_secs(10),
             longest_pause: Duration::from_secs(5),
             patience: Duration::from_secs(10),
         }
@@ -265,9 +270,10 @@ impl Writer {
         let idle = book.written() == book.synced();
         book.admit(&entry, self.inner.options.max_backlog)?;
         if book.is_chain_full(self.inner.options.chain_records) {
-            self.inner.rotate(&mut book)?;
+            self.inner.rotate(&mut book);
         }
-        let ticket = book.write(entry, &encoded).inspect_err(|_| self.inner.tell_if_broken(&book))?;
+        let ticket =
+            book.write(entry, &encoded).inspect_err(|_| self.inner.tell_if_broken(&book))?;
         drop(book);
         if idle {
             self.inner.wake.notify_one();
@@ -323,16 +329,14 @@ impl Inner {
         })
     }
 
-    /// Begins the next chain, with the calls that are under way.
-    fn rotate(&self, book: &mut Book) -> Result<(), Refused> {
+    /// Begins the next chain, with the calls that are under way. If there can be no new file, the
+    /// old chain goes on as long as it can be written: a call that was made has an outcome to tell.
+    fn rotate(&self, book: &mut Book) {
         let rotated = book.rotate(&self.directory, &self.options, &self.now, &self.new_id);
-        rotated.map_err(|error| {
+        if let Err(error) = rotated {
             tracing::error!(error = &error as &dyn std::error::Error, "no new audit chain");
-            self.tell_if_broken(book);
-            Refused::Broken
-        })?;
+        }
         self.tell_synced(book);
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use crate::{
-    ids::{ApiKeyId, GroupId, SessionId, UserId},
+    ids::{AgentTokenId, ApiKeyId, GroupId, SessionId, UserId},
     names::{EmailAddress, GroupName, Handle, Title},
     roles::Role,
 };
@@ -78,4 +78,6 @@ pub enum Credential {
     Session(SessionId),
     /// A program's key.
     ApiKey(ApiKeyId),
+    /// An agent's token: the person is the one it works for.
+    Agent(AgentTokenId),
 }

@@ -77,6 +77,38 @@ event_kinds! {
     SweepResumed = "sweep.resumed";
     /// A program that works for the installation got a token.
     ServiceTokenIssued = "service_token.issued";
+    /// An agent got a token.
+    AgentTokenIssued = "agent_token.issued";
+    /// An agent's token was revoked.
+    AgentTokenRevoked = "agent_token.revoked";
+    /// A tool was switched on or off, or given another scope.
+    ToolSet = "tool.set";
+    /// A rule was written.
+    RuleSet = "rule.set";
+    /// A rule was removed.
+    RuleDeleted = "rule.deleted";
+    /// A tool server was installed.
+    ToolServerInstalled = "tool_server.installed";
+    /// A tool server was changed.
+    ToolServerUpdated = "tool_server.updated";
+    /// A tool server was removed.
+    ToolServerRemoved = "tool_server.removed";
+    /// What a tool server offers is new or changed, and waits for a person.
+    ToolServerChanged = "tool_server.changed";
+    /// A person accepted what a tool server offers.
+    ToolServerAccepted = "tool_server.accepted";
+    /// A call waits for a person's approval.
+    ApprovalAsked = "approval.asked";
+    /// A person answered a call that waited.
+    ApprovalDecided = "approval.decided";
+    /// An agent reported about its task.
+    AgentReported = "agent.reported";
+    /// A judgement of a task's work was recorded.
+    VerificationRecorded = "verification.recorded";
+    /// A skill was written or removed.
+    SkillChanged = "skill.changed";
+    /// An image that sandboxes may be made from was added or removed.
+    ImagesChanged = "images.changed";
 }
 
 impl EventKind {

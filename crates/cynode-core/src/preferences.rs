@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    agents::AgentRole,
     ids::{GroupId, ProjectId, TaskId, UserId},
     names::DottedKey,
-    agents::AgentRole,
 };
 
 /// Whom a preference speaks for.

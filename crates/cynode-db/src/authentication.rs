@@ -20,8 +20,19 @@ pub struct Caller {
     pub user: UserId,
     /// What was shown.
     pub credential: Credential,
-    /// The strongest role in the whole installation, groups counted.
+    /// The strongest role in the whole installation, groups counted. An agent has none, whoever it works for.
     pub role: Option<Role>,
+    /// What an agent is held to; `None` for people.
+    pub bounds: Option<Bounds>,
+}
+
+/// What an agent is held to, beside what the person it works for may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The only project it may see.
+    pub project: ProjectId,
+    /// The role of the person in the whole installation, which counts in that project.
+    pub person: Option<Role>,
 }
 
 /// The callers behind those of the session tokens that work at `now`.
@@ -97,7 +108,8 @@ fn known(
     roles: &[String],
 ) -> Result<([u8; 32], Caller), DbError> {
     let hash = token_hash.try_into().map_err(corrupt(table, "token_hash"))?;
-    Ok((hash, Caller { user: UserId::from_uuid(user), credential, role: strongest(roles)? }))
+    let (user, role) = (UserId::from_uuid(user), strongest(roles)?);
+    Ok((hash, Caller { user, credential, role, bounds: None }))
 }
 
 /// The user's strongest role in a project by membership or group; the installation's is not counted.
@@ -122,6 +134,6 @@ pub async fn project_role(
     strongest(&roles)
 }
 
-fn strongest(roles: &[String]) -> Result<Option<Role>, DbError> {
+pub(crate) fn strongest(roles: &[String]) -> Result<Option<Role>, DbError> {
     roles.iter().try_fold(None, |best, name| Ok(best.max(Some(role("role_bindings", name)?))))
 }

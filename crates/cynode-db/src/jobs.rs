@@ -114,6 +114,12 @@ pub async fn standing(conn: &mut Conn, job: JobId) -> Result<Option<Standing>, D
     .transpose()
 }
 
+/// The task that a job belongs to.
+pub async fn task_of(conn: &mut Conn, job: JobId) -> Result<Option<TaskId>, DbError> {
+    let found = sqlx::query_scalar!("SELECT task_id FROM jobs WHERE job_id = $1", job.as_uuid());
+    Ok(found.fetch_optional(conn).await?.map(TaskId::from_uuid))
+}
+
 /// A job as whoever claimed it names it.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {

@@ -11,9 +11,15 @@
 //! 3. Run `just sqlx`, which checks the query against a real schema, and commit `.sqlx/`.
 
 pub mod accounts;
+pub mod agent_tokens;
+pub mod agents;
+pub mod approvals;
+pub mod artifacts;
+pub mod audit;
 pub mod authentication;
 mod error;
 pub mod events;
+pub mod gate;
 pub mod groups;
 pub mod health;
 pub mod idempotency;
@@ -23,8 +29,10 @@ mod pool;
 pub mod preferences;
 pub mod projects;
 pub mod schema;
+pub mod servers;
 pub mod service_tokens;
 pub mod settings;
+pub mod skills;
 pub mod tasks;
 pub mod timeline;
 pub mod units;

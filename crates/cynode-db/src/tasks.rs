@@ -413,3 +413,22 @@ pub async fn set_state(
     .await?;
     Ok(())
 }
+
+/// Describes a task anew.
+#[tracing::instrument(name = "db.tasks.set_description", skip_all, fields(task.id = %id))]
+pub async fn set_description(
+    conn: &mut Conn,
+    id: TaskId,
+    description: &cynode_core::names::Prose,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE tasks SET description = $2, updated_at = $3 WHERE task_id = $1",
+        id.as_uuid(),
+        description.as_str(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -184,17 +184,32 @@ mod tests {
     #[test]
     fn the_managers_list_holds_what_the_requirements_name() {
         for name in [
-            "db.x", "node.x", "sandbox.x", "artifact.x", "model.x", "connector.x", "web.fetch", "web.search",
-            "api.call", "git.x", "help.x", "skills.create",
+            "db.x",
+            "node.x",
+            "sandbox.x",
+            "artifact.x",
+            "model.x",
+            "connector.x",
+            "web.fetch",
+            "web.search",
+            "api.call",
+            "git.x",
+            "help.x",
+            "skills.create",
         ] {
-            assert_eq!(says(AgentRole::ProjectManager, name, Switches::default()), Listed::Yes, "{name}");
+            assert_eq!(
+                says(AgentRole::ProjectManager, name, Switches::default()),
+                Listed::Yes,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn images_are_the_managers_only_when_a_person_switched_that_on() {
         for name in ["sandbox.allowed_images.list", "sandbox.allowed_images.add"] {
-            let says = |on| says(AgentRole::ProjectManager, name, Switches { pm_allowed_images: on });
+            let says =
+                |on| says(AgentRole::ProjectManager, name, Switches { pm_allowed_images: on });
             assert_eq!(says(false), Listed::Off(Switch::PmAllowedImages));
             assert_eq!(says(true), Listed::Yes);
         }
@@ -202,22 +217,53 @@ mod tests {
 
     #[test]
     fn an_analyst_reads_and_reports_and_nothing_else() {
-        for name in ["artifact.get", "web.fetch", "web.search", "api.call", "help.x", "db.task.get"] {
-            assert_eq!(says(AgentRole::ProjectAnalyst, name, Switches::default()), Listed::Yes, "{name}");
+        for name in ["artifact.get", "web.fetch", "web.search", "api.call", "help.x", "db.task.get"]
+        {
+            assert_eq!(
+                says(AgentRole::ProjectAnalyst, name, Switches::default()),
+                Listed::Yes,
+                "{name}"
+            );
         }
         for name in [
-            "node.list", "sandbox.exec", "model.list", "connector.x", "git.push", "db.task.create", "db.task.cancel",
-            "db.task.update", "db.preference.set", "workflow.start",
+            "node.list",
+            "sandbox.exec",
+            "model.list",
+            "connector.x",
+            "git.push",
+            "db.task.create",
+            "db.task.cancel",
+            "db.task.update",
+            "db.preference.set",
+            "workflow.start",
         ] {
-            assert_eq!(says(AgentRole::ProjectAnalyst, name, Switches::default()), Listed::No, "{name}");
+            assert_eq!(
+                says(AgentRole::ProjectAnalyst, name, Switches::default()),
+                Listed::No,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn whoever_works_in_a_sandbox_has_no_way_to_the_database_or_to_sandboxes() {
-        for role in AgentRole::ALL.into_iter().filter(|role| role.kind() == cynode_core::agents::AgentKind::Sandbox) {
-            for name in ["db.task.get", "sandbox.exec", "node.list", "git.push", "workflow.start", "pm.instruct"] {
-                assert_eq!(says(role, name, Switches { pm_allowed_images: true }), Listed::No, "{name}");
+        for role in AgentRole::ALL
+            .into_iter()
+            .filter(|role| role.kind() == cynode_core::agents::AgentKind::Sandbox)
+        {
+            for name in [
+                "db.task.get",
+                "sandbox.exec",
+                "node.list",
+                "git.push",
+                "workflow.start",
+                "pm.instruct",
+            ] {
+                assert_eq!(
+                    says(role, name, Switches { pm_allowed_images: true }),
+                    Listed::No,
+                    "{name}"
+                );
             }
         }
     }

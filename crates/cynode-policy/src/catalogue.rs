@@ -168,6 +168,18 @@ pub struct Tool {
     /// Whether its definition may be used.
     pub pin: Pin,
     pub(crate) arguments: Schema,
+    output: Option<Schema>,
+}
+
+impl Tool {
+    /// What is wrong with a structured result, if the tool promised a form for it.
+    pub fn output_complaint(&self, structured: Option<&Value>) -> Option<String> {
+        let schema = self.output.as_ref()?;
+        match structured {
+            Some(structured) => schema.complaint(structured),
+            None => Some("the promised structured content is missing".to_owned()),
+        }
+    }
 }
 
 /// All tools, by name. A changed catalogue is a new one.
@@ -224,7 +236,7 @@ impl Definition {
         wanted.filter(|name| !requires(&self.input, name)).collect()
     }
 
-    fn compile(&self) -> Result<Schema, CatalogueError> {
+    fn compile(&self) -> Result<(Schema, Option<Schema>), CatalogueError> {
         let native = self.origin == Origin::Native;
         let fits = |name: &ToolName| native == name.is_native();
         if !fits(&self.name) {
@@ -232,13 +244,11 @@ impl Definition {
         }
         let wrong = |error| CatalogueError::Schema(self.name.clone(), error);
         let arguments = Schema::compile(&self.input).map_err(wrong)?;
-        if let Some(output) = &self.output {
-            Schema::compile(output).map_err(wrong)?;
-        }
+        let output = self.output.as_ref().map(Schema::compile).transpose().map_err(wrong)?;
         if self.binding.task && !requires(&self.input, "task_id") {
             return Err(CatalogueError::Unbound(self.name.clone(), "task_id"));
         }
-        Ok(arguments)
+        Ok((arguments, output))
     }
 }
 
@@ -266,7 +276,7 @@ impl Catalogue {
 
     fn add(&mut self, entry: Entry) -> Result<(), CatalogueError> {
         let Entry { definition, set, pin } = entry;
-        let arguments = definition.compile()?;
+        let (arguments, output) = definition.compile()?;
         let names = std::iter::once(&definition.name).chain(&definition.aliases);
         if let Some(taken) = names.into_iter().find(|name| self.known(name)) {
             return Err(CatalogueError::Twice(taken.clone()));
@@ -280,6 +290,7 @@ impl Catalogue {
             scope: set.scope.unwrap_or(definition.scope),
             pin,
             arguments,
+            output,
             definition,
         };
         self.tools.insert(tool.definition.name.clone(), Arc::new(tool));

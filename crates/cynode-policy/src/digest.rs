@@ -76,7 +76,10 @@ mod tests {
     #[test]
     fn the_order_of_keys_does_not_matter_and_every_value_does() {
         let of = |text: &str| Digest::of_json(&serde_json::from_str(text).unwrap());
-        assert_eq!(of(r#"{"a":1,"b":{"c":[1,2],"d":null}}"#), of(r#"{"b":{"d":null,"c":[1,2]},"a":1}"#));
+        assert_eq!(
+            of(r#"{"a":1,"b":{"c":[1,2],"d":null}}"#),
+            of(r#"{"b":{"d":null,"c":[1,2]},"a":1}"#)
+        );
         assert_ne!(of(r#"{"a":[1,2]}"#), of(r#"{"a":[2,1]}"#));
         assert_ne!(Digest::of_json(&json!({"a": "1"})), Digest::of_json(&json!({"a": 1})));
     }

@@ -46,8 +46,11 @@ pub(crate) fn definition(name: &str, binding: Binding) -> Definition {
 }
 
 pub(crate) fn installed(name: &str, audience: Audience) -> Definition {
-    let origin =
-        Origin::Server { id: ServerId::from_uuid(Uuid::from_u128(77)), tool: name.to_owned(), audience };
+    let origin = Origin::Server {
+        id: ServerId::from_uuid(Uuid::from_u128(77)),
+        tool: name.to_owned(),
+        audience,
+    };
     Definition { origin, ..definition(name, Binding::NONE) }
 }
 

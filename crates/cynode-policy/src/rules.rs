@@ -74,7 +74,9 @@ pub enum RuleError {
     #[error("the rule cannot be read: {0}")]
     Syntax(String),
     /// It permits.
-    #[error("a rule can only forbid: write `forbid (…) unless {{ … }}` for what is to stay permitted")]
+    #[error(
+        "a rule can only forbid: write `forbid (…) unless {{ … }}` for what is to stay permitted"
+    )]
     Permits,
     /// It does not fit the tools that there are.
     #[error("the rule does not fit the tools: {0}")]
@@ -95,6 +97,8 @@ pub struct RuleSet {
     /// Asked when nothing but the tool is known: those that do not look at arguments.
     general: Arc<PolicySet>,
     modes: Arc<BTreeMap<String, Mode>>,
+    /// The rule that could not be loaded; while there is one, everything is refused.
+    broken: Option<Arc<str>>,
     schema: Option<Arc<Schema>>,
     /// Which tools are in which groups.
     groups: Arc<Entities>,
@@ -117,10 +121,17 @@ impl RuleSet {
             all: Arc::default(),
             general: Arc::default(),
             modes: Arc::default(),
+            broken: None,
             schema: None,
             groups: Arc::new(Entities::empty()),
             version: Digest::of(b""),
         }
+    }
+
+    /// What stands in for rules that cannot be loaded: it refuses everything.
+    pub fn broken(rule: String) -> Self {
+        let version = Digest::of(format!("broken {rule}").as_bytes());
+        Self { broken: Some(rule.into()), version, ..Self::none() }
     }
 
     /// Checks every rule against the catalogue. One bad rule, and none is taken.
@@ -166,11 +177,15 @@ impl RuleSet {
 
     /// Asks the rules about a call, or about the tool whatever the arguments.
     pub fn ask(&self, agent: &Agent, tool: &Tool, arguments: Option<&Value>) -> Ruling {
+        if let Some(rule) = &self.broken {
+            let refusal = Some(Reason::RuleFailed(vec![rule.to_string()]));
+            return Ruling { refusal, shadow: Vec::new() };
+        }
         if self.is_empty() {
             return Ruling::default();
         }
         let policies = if arguments.is_some() { &self.all } else { &self.general };
-        let Ok(request) = self.request(agent, tool, arguments) else {
+        let Ok(request) = request(agent, tool, arguments) else {
             // What cannot be asked is not answered with yes.
             return Ruling { refusal: Some(Reason::RuleFailed(Vec::new())), shadow: Vec::new() };
         };
@@ -186,47 +201,47 @@ impl RuleSet {
         ruling.ruling()
     }
 
-    fn request(
-        &self,
-        agent: &Agent,
-        tool: &Tool,
-        arguments: Option<&Value>,
-    ) -> Result<Request, Box<dyn std::error::Error>> {
-        let principal = uid("Role", agent.role.as_str())?;
-        let action = uid("Action", tool.definition.name.as_str())?;
-        let resource = match &tool.definition.origin {
-            Origin::Native => uid("Server", "native")?,
-            Origin::Server { id, .. } => uid("Server", &id.to_string())?,
-        };
-        let id = |id: Option<String>| id.unwrap_or_default();
-        let mut context = json!({
-            "agent": {
-                "kind": agent.kind().as_str(),
-                "user": id(agent.user.map(|id| id.to_string())),
-                "project": id(agent.project.map(|id| id.to_string())),
-                "task": id(agent.task.map(|id| id.to_string())),
-                "profile": &*agent.profile.name,
-                "network": agent.profile.network,
-            },
-            "tool": {
-                "read_only": tool.definition.annotations.read_only,
-                "destructive": tool.definition.annotations.destructive,
-                "open_world": tool.definition.annotations.open_world,
-            },
-        });
-        if let Some(arguments) = arguments {
-            // An argument that a rule could ask for and that cannot be shown to it must not slip past it.
-            let readable = cedar_schema::readable(&tool.definition.input, arguments);
-            context["arguments"] = readable.ok_or("an argument cannot be shown to the rules")?;
-        }
-        let context = Context::from_json_value(context, None)?;
-        Ok(Request::new(principal, action, resource, context, None)?)
-    }
-
     /// What the schema for rules looks like, for whoever writes one.
     pub fn schema(&self) -> Option<&Schema> {
         self.schema.as_deref()
     }
+}
+
+/// The question to Cedar.
+fn request(
+    agent: &Agent,
+    tool: &Tool,
+    arguments: Option<&Value>,
+) -> Result<Request, Box<dyn std::error::Error>> {
+    let principal = uid("Role", agent.role.as_str())?;
+    let action = uid("Action", tool.definition.name.as_str())?;
+    let resource = match &tool.definition.origin {
+        Origin::Native => uid("Server", "native")?,
+        Origin::Server { id, .. } => uid("Server", &id.to_string())?,
+    };
+    let id = |id: Option<String>| id.unwrap_or_default();
+    let mut context = json!({
+        "agent": {
+            "kind": agent.kind().as_str(),
+            "user": id(agent.user.map(|id| id.to_string())),
+            "project": id(agent.project.map(|id| id.to_string())),
+            "task": id(agent.task.map(|id| id.to_string())),
+            "profile": &*agent.profile.name,
+            "network": agent.profile.network,
+        },
+        "tool": {
+            "read_only": tool.definition.annotations.read_only,
+            "destructive": tool.definition.annotations.destructive,
+            "open_world": tool.definition.annotations.open_world,
+        },
+    });
+    if let Some(arguments) = arguments {
+        // An argument that a rule could ask for and that cannot be shown to it must not slip past it.
+        let readable = cedar_schema::readable(&tool.definition.input, arguments);
+        context["arguments"] = readable.ok_or("an argument cannot be shown to the rules")?;
+    }
+    let context = Context::from_json_value(context, None)?;
+    Ok(Request::new(principal, action, resource, context, None)?)
 }
 
 /// The rules that applied or failed, by what they do.

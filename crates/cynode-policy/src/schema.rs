@@ -56,7 +56,8 @@ impl Schema {
     pub fn complaint(&self, arguments: &Value) -> Option<String> {
         let error = self.validator.iter_errors(arguments).next()?;
         let place = error.instance_path().to_string();
-        let place = if place.is_empty() { "the arguments".to_owned() } else { format!("`{place}`") };
+        let place =
+            if place.is_empty() { "the arguments".to_owned() } else { format!("`{place}`") };
         let rule = error.masked();
         Some(clip(&format!("{place}: {rule}")))
     }

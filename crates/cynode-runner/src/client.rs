@@ -1,17 +1,19 @@
-//! The way to the orchestrator.
+//! The way to the orchestrator: its tools `workflow.*`, through the gate that every agent passes.
 
 use std::time::Duration;
 
-use cynode_wire::{
-    problem::Problem,
-    workflow::{
-        Checkpoint, LeaseRef, LeaseView, Position, RenewLease, ResumeWorkflow, Resumed,
-        StartWorkflow, Started,
-    },
+use cynode_core::ids::TaskId;
+use cynode_wire::workflow::{
+    Checkpoint, LeaseRef, LeaseView, Position, RenewLease, ResumeWorkflow, Resumed, StartWorkflow,
+    Started,
 };
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+/// The revision of the protocol that is spoken: every request stands alone.
+const PROTOCOL: &str = "2026-07-28";
 
 /// Longest time of one call.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
-    base: String,
+    endpoint: String,
     token: SecretString,
 }
 
@@ -55,7 +57,7 @@ impl Client {
             .pool_max_idle_per_host(64)
             .build()
             .map_err(|error| ClientError::Unreachable(error.into()))?;
-        Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token })
+        Ok(Self { http, endpoint: format!("{}/mcp", base.trim_end_matches('/')), token })
     }
 
     /// Takes the lease of a task.
@@ -74,7 +76,13 @@ impl Client {
         body: &Checkpoint,
         trace: &str,
     ) -> Result<Position, ClientError> {
-        self.call("checkpoint", body, Some(trace)).await
+        #[derive(Serialize)]
+        struct Arguments<'a> {
+            task_id: TaskId,
+            checkpoint: &'a Checkpoint,
+        }
+        let arguments = Arguments { task_id: body.lease.task_id, checkpoint: body };
+        self.call("checkpoint", &arguments, Some(trace)).await
     }
 
     /// Keeps a lease.
@@ -84,30 +92,26 @@ impl Client {
 
     /// Gives a lease back.
     pub async fn release(&self, body: &LeaseRef) -> Result<(), ClientError> {
-        self.send("release", body, None).await.map(|_| ())
+        self.call("release", body, None).await.map(|_: serde_json::Value| ())
     }
 
+    /// Calls one of the tools `workflow.*`, through the gate like anybody.
     async fn call<T: DeserializeOwned>(
         &self,
         verb: &str,
-        body: &impl Serialize,
+        arguments: &impl Serialize,
         trace: Option<&str>,
     ) -> Result<T, ClientError> {
-        let answer = self.send(verb, body, trace).await?;
-        answer.json().await.map_err(|error| ClientError::Unreachable(error.into()))
-    }
-
-    async fn send(
-        &self,
-        verb: &str,
-        body: &impl Serialize,
-        trace: Option<&str>,
-    ) -> Result<reqwest::Response, ClientError> {
+        let name = format!("workflow__{verb}");
         let mut request = self
             .http
-            .post(format!("{}/v1/workflow/{verb}", self.base))
+            .post(&self.endpoint)
             .bearer_auth(self.token.expose_secret())
-            .json(body);
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", PROTOCOL)
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", &name)
+            .json(&Message::new(&name, arguments));
         if let Some(trace) = trace {
             let span = rand::random::<u64>() | 1;
             request = request.header("traceparent", format!("00-{trace}-{span:016x}-01"));
@@ -115,22 +119,126 @@ impl Client {
         let answer =
             request.send().await.map_err(|error| ClientError::Unreachable(error.into()))?;
         let status = answer.status();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let problem: Option<Problem> = answer.json().await.ok();
-        let (code, detail) =
-            problem.map(|problem| (problem.code, problem.detail)).unwrap_or_default();
-        Err(match (status, code.as_str()) {
-            (StatusCode::CONFLICT, "fenced") => ClientError::Fenced(detail),
-            (StatusCode::CONFLICT, "lease_held" | "gate" | "ended") => ClientError::NotNow(detail),
-            (StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT, _) => {
-                ClientError::Unreachable(anyhow::anyhow!("{status}: {detail}"))
-            }
-            (status, _) if status.is_server_error() => {
-                ClientError::Unreachable(anyhow::anyhow!("{status}: {detail}"))
-            }
-            (status, _) => ClientError::Refused { status: status.as_u16(), detail },
-        })
+        let body = answer.bytes().await.map_err(|error| ClientError::Unreachable(error.into()))?;
+        read(status, &body)
     }
+}
+
+/// What the answer of the gate means.
+fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ClientError> {
+    let later = status.is_server_error()
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    if later {
+        return Err(ClientError::Unreachable(anyhow::anyhow!("{status}")));
+    }
+    let reply: Reply = serde_json::from_slice(body).map_err(|error| {
+        if status.is_success() {
+            ClientError::Unreachable(error.into())
+        } else {
+            ClientError::Refused { status: status.as_u16(), detail: String::new() }
+        }
+    })?;
+    let result = match reply {
+        Reply { result: Some(result), .. } => result,
+        Reply { error, .. } => {
+            let detail = error.map(|error| error.message).unwrap_or_default();
+            return Err(ClientError::Refused { status: status.as_u16(), detail });
+        }
+    };
+    let structured = result.structured.as_deref().map_or("null", RawValue::get);
+    let unreadable = |error: serde_json::Error| ClientError::Unreachable(error.into());
+    if !result.is_error {
+        return serde_json::from_str(structured).map_err(unreadable);
+    }
+    let told: Told = serde_json::from_str(structured).map_err(unreadable)?;
+    let (code, detail) = match (told.error, told.refused) {
+        (Some(error), _) => (error.code, error.detail),
+        (None, Some(refused)) => (refused.code, refused.reason),
+        (None, None) => (String::new(), String::new()),
+    };
+    Err(match code.as_str() {
+        "fenced" => ClientError::Fenced(detail),
+        "lease_held" | "gate" | "ended" => ClientError::NotNow(detail),
+        "unavailable" | "internal" | "busy" | "timeout" => {
+            ClientError::Unreachable(anyhow::anyhow!("{code}: {detail}"))
+        }
+        _ => ClientError::Refused { status: status.as_u16(), detail },
+    })
+}
+
+#[derive(Serialize)]
+struct Message<'a, A> {
+    jsonrpc: &'static str,
+    id: u32,
+    method: &'static str,
+    params: Params<'a, A>,
+}
+
+#[derive(Serialize)]
+struct Params<'a, A> {
+    name: &'a str,
+    arguments: &'a A,
+    #[serde(rename = "_meta")]
+    meta: Meta,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    version: &'static str,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Nothing,
+}
+
+#[derive(Serialize)]
+struct Nothing {}
+
+impl<'a, A: Serialize> Message<'a, A> {
+    const fn new(name: &'a str, arguments: &'a A) -> Self {
+        let meta = Meta { version: PROTOCOL, capabilities: Nothing {} };
+        Self {
+            jsonrpc: "2.0",
+            id: 1,
+            method: "tools/call",
+            params: Params { name, arguments, meta },
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    result: Option<CallResult>,
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallResult {
+    #[serde(default)]
+    is_error: bool,
+    #[serde(rename = "structuredContent")]
+    structured: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    error: Option<ToldError>,
+    refused: Option<ToldRefusal>,
+}
+
+#[derive(Deserialize)]
+struct ToldError {
+    code: String,
+    detail: String,
+}
+
+#[derive(Deserialize)]
+struct ToldRefusal {
+    code: String,
+    reason: String,
 }

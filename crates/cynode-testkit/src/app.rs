@@ -1,5 +1,8 @@
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,6 +14,9 @@ use axum::{
 use cynode_api::{AppState, Limits};
 use cynode_app::{
     App, Environment, Policy,
+    audit::{self, VerifyingKey, Writer},
+    gate::Parts,
+    keys::Keys,
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
 };
@@ -20,11 +26,18 @@ use cynode_core::{
     projects::Project,
     roles::Role,
 };
+use cynode_gateway::{
+    Egress, Gateway, Hosts,
+    upstream::{self, Upstreams},
+};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use object_store::local::LocalFileSystem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use crate::{NOW, SeededRandom, TestClock, TestDb};
@@ -42,6 +55,18 @@ pub struct TestApp {
     environment: Environment,
     router: Router,
     internal: Router,
+    gate: OnceCell<Gated>,
+    #[expect(dead_code, reason = "removed with the app")]
+    objects: TempDir,
+}
+
+/// The gate of a [`TestApp`], opened when it is first asked for.
+struct Gated {
+    router: Router,
+    records: CancellationToken,
+    tasks: TaskTracker,
+    directory: TempDir,
+    writer: Arc<Writer>,
 }
 
 /// A caller of a [`TestApp`].
@@ -101,6 +126,20 @@ fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
     (cynode_api::router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
+/// An app with everything that the gate needs.
+fn gated_app(db: &TestDb, environment: &Environment) -> (App, TempDir) {
+    let objects = tempfile::tempdir().unwrap();
+    let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
+    let app = App::new(db.pool(), environment.clone(), Policy::default()).with_gate(Parts {
+        keys: Keys::from_master(&[7; 32]),
+        native: cynode_gateway::tools::definitions(),
+        reach: cynode_gateway::reach(upstreams),
+        objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
+        keep_records: time::Duration::days(365),
+    });
+    (app, objects)
+}
+
 impl TestApp {
     /// A migrated, empty installation.
     pub async fn new() -> Self {
@@ -116,10 +155,80 @@ impl TestApp {
             .try_init();
         let clock = TestClock::default();
         let environment = Environment::new(clock.clone(), SeededRandom::new(1));
-        let app = App::new(db.pool(), environment.clone(), Policy::default());
+        let (app, objects) = gated_app(&db, &environment);
         let stop = CancellationToken::new();
         let (router, internal) = routers(app.clone(), stop.clone());
-        Self { db, app, clock, stop, environment, router, internal }
+        let gate = OnceCell::new();
+        Self { db, app, clock, stop, environment, router, internal, gate, objects }
+    }
+
+    /// Somebody at the gate, without a credential.
+    pub async fn at_gate(&self) -> Client {
+        Client { router: self.gated().await.router.clone(), ..self.anonymous() }
+    }
+
+    async fn gated(&self) -> &Gated {
+        self.gate
+            .get_or_init(|| async {
+                let directory = tempfile::tempdir().unwrap();
+                self.open_gate(directory).await
+            })
+            .await
+    }
+
+    async fn open_gate(&self, directory: TempDir) -> Gated {
+        let (tasks, records) = (TaskTracker::new(), CancellationToken::new());
+        let options =
+            audit::Options { linger: Duration::from_millis(1), ..audit::Options::new("test") };
+        let writer = audit::open(
+            &self.app,
+            &directory.path().join("audit"),
+            options,
+            &tasks,
+            records.clone(),
+        )
+        .unwrap();
+        let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
+        let options = cynode_gateway::Options {
+            hosts: Hosts::default(),
+            public_url: "http://people".into(),
+            patience: Duration::from_secs(5),
+            most_bytes: 1024 * 1024,
+        };
+        let egress = Egress::new(Vec::new()).unwrap();
+        let gateway = Gateway::open(self.app.clone(), writer.clone(), upstreams, egress, options)
+            .await
+            .unwrap();
+        gateway.start(&tasks, &self.stop);
+        Gated { router: cynode_gateway::router(&gateway), records, tasks, directory, writer }
+    }
+
+    /// Waits until everything that was recorded is in the database.
+    pub async fn recorded(&self) {
+        self.gated().await.writer.flushed().await.unwrap();
+    }
+
+    /// Ends the gate in good order and gives its directory.
+    pub async fn close_gate(&mut self) -> Option<TempDir> {
+        let gated = self.gate.take()?;
+        let Gated { router, records, tasks, directory, writer } = gated;
+        drop((router, writer));
+        self.stop.cancel();
+        records.cancel();
+        tasks.close();
+        tasks.wait().await;
+        Some(directory)
+    }
+
+    /// An agent with a token, at the gate.
+    pub async fn agent(&self, by: &Client, body: Value) -> Client {
+        let issued = by.post("/v1/agent-tokens", body).await.expect(201);
+        self.at_gate().await.with_token(&issued.text("token"))
+    }
+
+    /// The public key that records are checked with.
+    pub fn verifying_key(&self) -> VerifyingKey {
+        self.app.gate().unwrap().keys.verifying()
     }
 
     /// A second process over the same database, with ids of its own.

@@ -171,10 +171,17 @@ impl HttpProxy {
 
 /// What an HTTP request is called.
 fn name_http(path: &str, body: &[u8]) -> String {
-    if path.ends_with("/workflow/checkpoint") {
+    if path == "/mcp" {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        let word = |key: &str| body[key].as_str().unwrap_or("?").to_owned();
-        return format!("checkpoint:{}:{}", word("node"), word("verdict"));
+        let tool = body["params"]["name"].as_str().unwrap_or_default();
+        let arguments = &body["params"]["arguments"];
+        return match tool.strip_prefix("workflow__") {
+            Some("checkpoint") => name_checkpoint(&arguments["checkpoint"]),
+            verb => format!("workflow:{}", verb.unwrap_or(tool)),
+        };
+    }
+    if path.ends_with("/workflow/checkpoint") {
+        return name_checkpoint(&serde_json::from_slice(body).unwrap_or_default());
     }
     if path.ends_with("/advance/send") {
         return "engine:send".into();
@@ -184,6 +191,11 @@ fn name_http(path: &str, body: &[u8]) -> String {
     }
     let verb = path.rsplit('/').next().unwrap_or_default();
     if path.contains("/jobs/") { format!("job:{verb}") } else { format!("workflow:{verb}") }
+}
+
+fn name_checkpoint(checkpoint: &serde_json::Value) -> String {
+    let word = |key: &str| checkpoint[key].as_str().unwrap_or("?").to_owned();
+    format!("checkpoint:{}:{}", word("node"), word("verdict"))
 }
 
 async fn pass_http(State(mut passing): State<Passing>, request: Request) -> Response {
@@ -221,8 +233,12 @@ async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> R
         return StatusCode::BAD_GATEWAY.into_response();
     }
     if name.starts_with("checkpoint") {
-        let index = usize::from(status == StatusCode::CONFLICT);
-        if status.is_success() || index == 1 {
+        // At the gate a refused write is a result that says so.
+        let refused = status == StatusCode::CONFLICT
+            || body.windows(15).any(|part| part == br#""code":"fenced""#);
+        let failed = body.windows(14).any(|part| part == br#""isError":true"#);
+        let index = usize::from(refused);
+        if refused || (status.is_success() && !failed) {
             passing.checkpoints[index].fetch_add(1, Ordering::Relaxed);
         }
     }

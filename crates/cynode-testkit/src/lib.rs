@@ -9,6 +9,7 @@
 
 mod app;
 mod database;
+pub mod echo;
 mod executor;
 pub mod faults;
 mod script;

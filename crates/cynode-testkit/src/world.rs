@@ -278,6 +278,7 @@ impl World {
         fs::write(root.join("runner-token"), cynode(&["admin", "token", "runner"])).unwrap();
         let worker_token = cynode(&["admin", "token", "worker"]);
         cynode(&["admin", "engine-key", root.join("engine").to_str().unwrap()]);
+        cynode(&["admin", "master-key", root.join("gate/master.key").to_str().unwrap()]);
 
         let (user, internal_direct) = (free_address(), free_address());
         let runner = free_address();
@@ -303,6 +304,7 @@ impl World {
                     "engine.resend_milliseconds=1000".to_owned(),
                     "database.max_connections=12".to_owned(),
                     "telemetry.log=warn".to_owned(),
+                    format!("gate.directory={}", root.join("gate").display()),
                 ]
             }),
         );
@@ -539,7 +541,7 @@ request-identity-private-key-pem-file = "{home}/key.pem"
 
 type Spawn = Box<dyn Fn() -> std::process::Child + Send + Sync>;
 
-fn orchestrator_process(setup: &Setup, root: &Path, url: String, settings: [String; 9]) -> Spawn {
+fn orchestrator_process(setup: &Setup, root: &Path, url: String, settings: [String; 10]) -> Spawn {
     let (path, log_path) = (setup.programs.cynode.clone(), root.join("orchestrator.log"));
     Box::new(move || {
         let mut command = program(&path, false);

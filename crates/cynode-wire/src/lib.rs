@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod events;
+pub mod gate;
 pub mod health;
 pub mod jobs;
 pub mod page;

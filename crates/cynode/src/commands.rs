@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 pub(crate) mod admin;
+pub(crate) mod audit;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod migrate;

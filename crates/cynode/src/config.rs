@@ -10,6 +10,7 @@
 mod auth;
 mod database;
 mod engine;
+mod gate;
 mod planner;
 mod reader;
 mod server;
@@ -22,6 +23,7 @@ use cynode_core::tuning::Note;
 pub(crate) use auth::Auth;
 pub(crate) use database::Database;
 pub(crate) use engine::{Engine, Ports};
+pub(crate) use gate::Gate;
 pub(crate) use planner::Planner;
 pub(crate) use reader::{Effective, Sources};
 pub(crate) use server::Server;
@@ -42,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) server: Server,
     pub(crate) database: Database,
     pub(crate) engine: Engine,
+    pub(crate) gate: Gate,
     pub(crate) telemetry: Telemetry,
     pub(crate) auth: Auth,
     pub(crate) planner: Planner,
@@ -79,6 +82,7 @@ impl Config {
             server: Server::read(&mut reader),
             database: Database::read(&mut reader),
             engine: Engine::read(&mut reader),
+            gate: Gate::read(&mut reader),
             telemetry: Telemetry::read(&mut reader),
             auth: Auth::read(&mut reader),
             planner: Planner::read(&mut reader),

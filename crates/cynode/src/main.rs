@@ -6,6 +6,7 @@ mod cluster;
 mod commands;
 mod config;
 mod engine;
+mod gate;
 mod output;
 mod redact;
 mod restate;
@@ -55,6 +56,9 @@ enum Command {
     /// Things that only the person at the machine may do.
     #[command(subcommand)]
     Admin(commands::admin::Command),
+    /// Records of tool calls: whether they are all there and unchanged.
+    #[command(subcommand)]
+    Audit(commands::audit::Command),
     /// Prints the OpenAPI document.
     Openapi {
         /// Of the internal port: the contract with runners and workers.
@@ -90,14 +94,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         _ => {}
     }
     let sources = Sources::of_process(cli.settings.config.as_deref(), &cli.settings.set)?;
-    let loaded = Config::load(sources)?;
+    let mut loaded = Config::load(sources)?;
     match cli.command {
-        Command::Up(up) => commands::up::run(up, &loaded),
+        Command::Up(up) => commands::up::run(up, &mut loaded),
         Command::Serve => commands::serve::run(loaded),
         Command::Migrate => commands::migrate::run(&loaded),
         Command::Doctor(doctor) => commands::doctor::run(&doctor, &loaded.config),
         Command::Config(command) => commands::config::run(&command, &loaded),
         Command::Admin(command) => commands::admin::run(&command, &loaded),
+        Command::Audit(command) => commands::audit::run(&command, &loaded),
         Command::Openapi { .. } => Ok(ExitCode::SUCCESS),
     }
 }

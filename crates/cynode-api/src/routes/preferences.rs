@@ -1,10 +1,10 @@
 use axum::http::StatusCode;
 use cynode_app::preferences::{self, About};
 use cynode_core::{
+    agents::AgentRole,
     ids::{ProjectId, TaskId},
     names::DottedKey,
     preferences::{Scope, ScopeType},
-    agents::AgentRole,
 };
 use cynode_wire::{
     preferences::EffectiveView,

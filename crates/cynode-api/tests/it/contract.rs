@@ -14,13 +14,13 @@ async fn a_refusal_is_problem_json_with_what_to_do_next() {
     assert_eq!(reply.headers["www-authenticate"], "Bearer");
     assert_json_snapshot!(reply.json(), @r#"
     {
+      "type": "urn:cynode:problem:unauthenticated",
+      "title": "Unauthorized",
+      "status": 401,
       "code": "unauthenticated",
       "detail": "credentials are missing, expired, revoked or wrong",
       "fix": "log in, or send a valid API key as `Authorization: Bearer …`",
-      "status": 401,
-      "title": "Unauthorized",
-      "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
-      "type": "urn:cynode:problem:unauthenticated"
+      "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"
     }
     "#);
 }
@@ -97,30 +97,30 @@ async fn a_ready_installation_says_so_and_names_what_is_left_to_do() {
     let ready = app.anonymous().get("/readyz").await.expect(200).json();
     assert_json_snapshot!(ready, @r#"
     {
+      "ready": true,
       "checks": [
         {
-          "detail": "PostgreSQL answers",
           "name": "database",
-          "status": "ok"
+          "status": "ok",
+          "detail": "PostgreSQL answers"
         },
         {
-          "detail": "every migration is applied",
           "name": "schema",
-          "status": "ok"
+          "status": "ok",
+          "detail": "every migration is applied"
         },
         {
-          "detail": "events of this and next month have a place",
           "name": "partitions",
-          "status": "ok"
+          "status": "ok",
+          "detail": "events of this and next month have a place"
         },
         {
-          "detail": "nobody can log in yet",
-          "fix": "run `cynode admin bootstrap` and open the link",
           "name": "admin",
-          "status": "warning"
+          "status": "warning",
+          "detail": "nobody can log in yet",
+          "fix": "run `cynode admin bootstrap` and open the link"
         }
-      ],
-      "ready": true
+      ]
     }
     "#);
 }

@@ -3,8 +3,14 @@
 use std::collections::BTreeSet;
 
 use cynode_api::document::{NOT_KEPT, PUBLIC, operations};
-use cynode_app::services::ServiceKind;
-use cynode_core::roles::Role;
+use cynode_app::{
+    approvals::{self, Asked, Standing},
+    services::ServiceKind,
+};
+use cynode_core::{
+    ids::{CallId, ProjectId},
+    roles::Role,
+};
 use cynode_testkit::{Client, TestApp};
 use serde_json::{Value, json};
 
@@ -193,7 +199,142 @@ fn cases() -> Vec<Case> {
             WithoutRole(404),
         ),
         case("get", "/v1/events", "/v1/events?task_id={task}", json!(null), WithoutRole(404)),
+        case(
+            "post",
+            "/v1/agent-tokens",
+            "/v1/agent-tokens",
+            json!({ "role": "developer", "project_id": "{project}", "task_id": "{task}" }),
+            Viewer,
+        ),
+        case(
+            "get",
+            "/v1/agent-tokens",
+            "/v1/agent-tokens?project_id={project}",
+            json!(null),
+            Viewer,
+        ),
+        case("delete", "/v1/agent-tokens/{token}", "/v1/agent-tokens/{agent}", json!(null), Viewer),
+        case("get", "/v1/tools", "/v1/tools", json!(null), OwnOnly),
+        case(
+            "put",
+            "/v1/tools/{name}",
+            "/v1/tools/db.task.get",
+            json!({ "enabled": false }),
+            Operator,
+        ),
+        case("get", "/v1/allowlists", "/v1/allowlists", json!(null), OwnOnly),
+        case("get", "/v1/rules", "/v1/rules", json!(null), WithoutRole(403)),
+        case(
+            "put",
+            "/v1/rules/{name}",
+            "/v1/rules/none",
+            json!({ "mode": "refuse", "text": "forbid (principal, action, resource);" }),
+            Operator,
+        ),
+        case("delete", "/v1/rules/{name}", "/v1/rules/some", json!(null), Operator),
+        case(
+            "post",
+            "/v1/policy/explain",
+            "/v1/policy/explain",
+            json!({ "agent_token_id": "{agent}", "tool": "help.overview" }),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/tool-servers",
+            "/v1/tool-servers",
+            json!({ "name": "inside", "scope": "both", "transport": { "type": "http", "url": "http://127.0.0.1:9/mcp" } }),
+            Operator,
+        ),
+        case("get", "/v1/tool-servers", "/v1/tool-servers", json!(null), OwnOnly),
+        case(
+            "get",
+            "/v1/tool-servers/{server}",
+            "/v1/tool-servers/{server}",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "patch",
+            "/v1/tool-servers/{server}",
+            "/v1/tool-servers/{server}",
+            json!({ "enabled": false }),
+            Operator,
+        ),
+        case(
+            "delete",
+            "/v1/tool-servers/{server}",
+            "/v1/tool-servers/{server}",
+            json!(null),
+            Operator,
+        ),
+        case(
+            "post",
+            "/v1/tool-servers/{server}/refresh",
+            "/v1/tool-servers/{server}/refresh",
+            json!(null),
+            Operator,
+        ),
+        case(
+            "post",
+            "/v1/tool-servers/{server}/accept",
+            "/v1/tool-servers/{server}/accept",
+            json!({ "tools": {} }),
+            Operator,
+        ),
+        case(
+            "put",
+            "/v1/tool-servers/{server}/tools/{tool}/annotations",
+            "/v1/tool-servers/{server}/tools/x/annotations",
+            json!({ "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false }),
+            Operator,
+        ),
+        case("get", "/v1/approvals", "/v1/approvals", json!(null), OwnOnly),
+        case(
+            "get",
+            "/v1/approvals/{approval}",
+            "/v1/approvals/{approval}",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/approvals/{approval}",
+            "/v1/approvals/{approval}",
+            json!({ "approved": true }),
+            Viewer,
+        ),
+        case("get", "/v1/audit", "/v1/audit", json!(null), WithoutRole(403)),
+        case("get", "/v1/allowed-images", "/v1/allowed-images", json!(null), OwnOnly),
+        case(
+            "post",
+            "/v1/allowed-images",
+            "/v1/allowed-images",
+            json!({ "image": "a:1" }),
+            Operator,
+        ),
+        case("delete", "/v1/allowed-images", "/v1/allowed-images?image=a:1", json!(null), Operator),
     ]
+}
+
+/// A call of that agent that waits for a person.
+async fn asked(app: &TestApp, project: ProjectId, agent: &str) -> String {
+    let asked = Asked {
+        agent: agent.parse().unwrap(),
+        project: Some(project),
+        task: None,
+        tool: "git.push".into(),
+        arguments: [1; 32],
+        policy: [2; 32],
+        rules: vec!["some".into()],
+    };
+    let trace = app.app.environment().trace();
+    let request = cynode_app::Request { caller: None, trace, attempt: None };
+    let call: CallId = "cal_00000000000000000000000000000001".parse().unwrap();
+    match approvals::seek(&app.app, &request, &asked, call).await.unwrap() {
+        Standing::Waiting(approval) => approval.id.to_string(),
+        other => panic!("{other:?}"),
+    }
 }
 
 struct World {
@@ -212,7 +353,18 @@ impl World {
         let group =
             admin.post("/v1/groups", json!({ "name": "devs" })).await.expect(201).text("id");
         let key = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
+        let agent = json!({ "role": "developer", "project_id": project, "task_id": task });
+        let agent = admin.post("/v1/agent-tokens", agent).await.expect(201).text("agent_token_id");
+        let rule = json!({ "mode": "shadow", "text": "forbid (principal, action, resource);" });
+        admin.put("/v1/rules/some", rule).await.expect(200);
+        let server = json!({ "name": "own", "scope": "both",
+            "transport": { "type": "http", "url": "http://127.0.0.1:9/mcp" } });
+        let server = admin.post("/v1/tool-servers", server).await.expect(201).text("server_id");
+        let approval = asked(&app, project, &agent).await;
         let fill = vec![
+            ("{agent}", agent),
+            ("{server}", server),
+            ("{approval}", approval),
             ("{project}", project.to_string()),
             ("{task}", task),
             ("{group}", group),
@@ -248,6 +400,13 @@ impl World {
                     (SELECT json_agg(r ORDER BY task_id) FROM workflow_runs r),
                     (SELECT json_agg(l ORDER BY task_id) FROM task_workflow_lease l),
                     (SELECT json_agg(j ORDER BY job_id) FROM jobs j),
+                    (SELECT json_agg(a ORDER BY agent_token_id) FROM agent_tokens a),
+                    (SELECT json_agg(t ORDER BY name) FROM gate_tools t),
+                    (SELECT json_agg(g ORDER BY name) FROM gate_rules g),
+                    (SELECT json_agg(s ORDER BY name) FROM tool_servers s),
+                    (SELECT json_agg(a ORDER BY approval_id) FROM approvals a),
+                    (SELECT json_agg(i ORDER BY image) FROM allowed_images i),
+                    (SELECT epoch FROM gate_state),
                     (SELECT count(*) FROM events)), 0)",
             )
             .await

@@ -292,88 +292,88 @@ async fn the_timeline_tells_the_whole_story() {
         ".steps[].at" => "[time]", ".waits[].opened_at" => "[time]", ".jobs[].queued_at" => "[time]",
     }, @r##"
     {
-      "cost_micros": 7,
-      "jobs": [
-        {
-          "attempt": 1,
-          "queued_at": "[time]",
-          "state": "queued",
-          "unit": "a"
-        }
-      ],
-      "mermaid": "[drawing]",
-      "node": "collect_result",
-      "plan_mermaid": "flowchart LR\n    a[\"a<br/>dispatched, attempt 1\"]:::dispatched\n    classDef pending fill:#eceff1\n    classDef dispatched fill:#ffd54f\n    classDef collected fill:#81d4fa\n    classDef done fill:#a5d6a7\n    classDef failed fill:#ef9a9a\n    classDef cancelled fill:#bdbdbd\n",
-      "retries_used": 0,
+      "task_id": "[id]",
       "run_id": "[id]",
-      "standing": "waits at Collect Result for job (owner: worker)",
+      "trace_id": "[trace]",
       "state": "running",
+      "node": "collect_result",
+      "standing": "waits at Collect Result for job (owner: worker)",
+      "retries_used": 0,
+      "cost_micros": 7,
       "steps": [
         {
-          "actor": "runner",
-          "at": "[time]",
-          "attempt": 1,
-          "cost_micros": 0,
-          "duration_ms": 5,
-          "node": "load_task_context",
           "sequence": 1,
-          "verdict": "pass"
+          "node": "load_task_context",
+          "verdict": "pass",
+          "attempt": 1,
+          "actor": "runner",
+          "duration_ms": 5,
+          "cost_micros": 0,
+          "at": "[time]"
         },
         {
-          "actor": "runner",
-          "at": "[time]",
-          "attempt": 1,
-          "cost_micros": 0,
-          "duration_ms": 5,
-          "node": "plan_steps",
           "sequence": 2,
-          "verdict": "pass"
-        },
-        {
-          "actor": "runner",
-          "at": "[time]",
+          "node": "plan_steps",
+          "verdict": "pass",
           "attempt": 1,
+          "actor": "runner",
+          "duration_ms": 5,
           "cost_micros": 0,
-          "duration_ms": 5,
-          "node": "dispatch_step",
-          "sequence": 3,
-          "verdict": "pass"
+          "at": "[time]"
         },
         {
-          "actor": "runner",
-          "at": "[time]",
+          "sequence": 3,
+          "node": "dispatch_step",
+          "verdict": "pass",
           "attempt": 1,
-          "cost_micros": 7,
+          "actor": "runner",
           "duration_ms": 5,
-          "node": "collect_result",
-          "sequence": 4,
-          "verdict": "wait"
-        }
-      ],
-      "task_id": "[id]",
-      "trace_id": "[trace]",
-      "units": [
+          "cost_micros": 0,
+          "at": "[time]"
+        },
         {
-          "attempts": 1,
-          "depends_on": [],
-          "findings": [],
-          "job": {
-            "attempt": 1,
-            "collected": false,
-            "state": "queued"
-          },
-          "key": "a",
-          "state": "dispatched",
-          "title": "a"
+          "sequence": 4,
+          "node": "collect_result",
+          "verdict": "wait",
+          "attempt": 1,
+          "actor": "runner",
+          "duration_ms": 5,
+          "cost_micros": 7,
+          "at": "[time]"
         }
       ],
       "waits": [
         {
-          "opened_at": "[time]",
+          "reason": "job",
           "owner": "worker",
-          "reason": "job"
+          "opened_at": "[time]"
         }
-      ]
+      ],
+      "units": [
+        {
+          "key": "a",
+          "title": "a",
+          "depends_on": [],
+          "state": "dispatched",
+          "attempts": 1,
+          "findings": [],
+          "job": {
+            "attempt": 1,
+            "state": "queued",
+            "collected": false
+          }
+        }
+      ],
+      "jobs": [
+        {
+          "unit": "a",
+          "attempt": 1,
+          "state": "queued",
+          "queued_at": "[time]"
+        }
+      ],
+      "mermaid": "[drawing]",
+      "plan_mermaid": "flowchart LR\n    a[\"a<br/>dispatched, attempt 1\"]:::dispatched\n    classDef pending fill:#eceff1\n    classDef dispatched fill:#ffd54f\n    classDef collected fill:#81d4fa\n    classDef done fill:#a5d6a7\n    classDef failed fill:#ef9a9a\n    classDef cancelled fill:#bdbdbd\n"
     }
     "##);
 }

@@ -19,6 +19,10 @@ async fn a_task_is_stored_as_it_was_asked_for() {
     let task = made.json();
     assert_json_snapshot!(task, { ".id" => "[id]", ".project_id" => "[id]", ".created_by" => "[id]" }, @r#"
     {
+      "id": "[id]",
+      "project_id": "[id]",
+      "name": "fix-login",
+      "description": "The login is broken.\nMend it.",
       "acceptance_criteria": [
         {
           "text": "the tests pass"
@@ -28,14 +32,10 @@ async fn a_task_is_stored_as_it_was_asked_for() {
         "max_cost_micros": 2500000,
         "max_tokens": 100000
       },
-      "created_at": "2026-11-01T12:00:00Z",
-      "created_by": "[id]",
-      "depends_on": [],
-      "description": "The login is broken.\nMend it.",
-      "id": "[id]",
-      "name": "fix-login",
-      "project_id": "[id]",
       "state": "queued",
+      "depends_on": [],
+      "created_by": "[id]",
+      "created_at": "2026-11-01T12:00:00Z",
       "updated_at": "2026-11-01T12:00:00Z"
     }
     "#);

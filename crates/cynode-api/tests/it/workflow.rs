@@ -124,50 +124,50 @@ async fn a_start_gives_the_lease_the_task_and_the_first_node() {
         ".task.project_id" => "[id]", ".task.trace_id" => "[trace]",
     }, @r#"
     {
-      "lease": {
-        "expires_at": "[time]",
-        "fencing_token": 1,
-        "holder": "runner",
-        "lease_id": "key"
-      },
-      "position": {
-        "next": {
-          "do": "run",
-          "node": "load_task_context"
-        },
-        "retries_used": 0,
-        "run_id": "[id]",
-        "sequence": 0,
-        "state": {
-          "acceptance_criteria": [],
-          "attempts_by_step": {},
-          "current_step_index": 0,
-          "failure": null,
-          "feedback": [],
-          "last_result": null,
-          "node_failures": 0,
-          "plan": null,
-          "preferences_effective": {},
-          "runner": null,
-          "summary": null,
-          "verification": null
-        },
-        "task_id": "[id]",
-        "units": [],
-        "wakes": 0
-      },
       "status": "started",
+      "lease": {
+        "lease_id": "key",
+        "holder": "runner",
+        "fencing_token": 1,
+        "expires_at": "[time]"
+      },
       "task": {
+        "project_id": "[id]",
+        "name": "mend-it",
+        "description": "Mend it",
         "acceptance_criteria": [
           {
             "text": "the tests pass"
           }
         ],
-        "description": "Mend it",
-        "name": "mend-it",
         "preferences": {},
-        "project_id": "[id]",
         "trace_id": "[trace]"
+      },
+      "position": {
+        "task_id": "[id]",
+        "run_id": "[id]",
+        "sequence": 0,
+        "next": {
+          "do": "run",
+          "node": "load_task_context"
+        },
+        "wakes": 0,
+        "retries_used": 0,
+        "units": [],
+        "state": {
+          "acceptance_criteria": [],
+          "preferences_effective": {},
+          "plan": null,
+          "current_step_index": 0,
+          "attempts_by_step": {},
+          "last_result": null,
+          "verification": null,
+          "feedback": [],
+          "node_failures": 0,
+          "failure": null,
+          "summary": null,
+          "runner": null
+        }
       }
     }
     "#);

@@ -10,7 +10,7 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_db::{instructions, jobs, tasks, units, waits, workflow};
+use cynode_db::{agent_tokens, instructions, jobs, tasks, units, waits, workflow};
 use cynode_wire::{
     timeline::{AnswerQuestion, Approve, Instruct, Instructed},
     workflow::Resolution,
@@ -154,6 +154,7 @@ pub(crate) async fn stop(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
         }
         units::cancel_all(ctx.conn(), id).await?;
         jobs::cancel_unwanted(ctx.conn(), id).await?;
+        agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
         let because = (id != task.id).then_some(task.id);
         let data = json!({ "name": one.name, "because_of": because });
         let told = Told::new(EventKind::TaskCancelled, data);

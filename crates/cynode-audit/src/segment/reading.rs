@@ -48,8 +48,11 @@ impl Contents {
         match frame {
             Frame::Header(_) => false,
             Frame::Carried(entry) => {
-                self.open.note(&entry);
-                self.records.is_empty()
+                let good = self.records.is_empty();
+                if good {
+                    self.open.note(&entry);
+                }
+                good
             }
             Frame::Record { seq, prev, hash, encoded, entry } => {
                 let chain = self.header.chain;
@@ -81,29 +84,26 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Contents> {
         good: at,
         end: End::Whole,
     };
-    while at < bytes.len() {
+    while at < bytes.len() && contents.end == End::Whole {
         match Frame::take(&bytes[at..]) {
-            Ok((frame, length)) if contents.accept(frame) => {
-                at += length;
-                contents.good = at;
+            Ok((frame, length)) => {
+                if contents.accept(frame) {
+                    at += length;
+                    contents.good = at;
+                } else {
+                    // A whole frame in the wrong place cannot come from a write cut short.
+                    contents.end = End::Damaged;
+                }
             }
-            // A whole frame in the wrong place cannot come from a write that was cut short.
-            Ok(_) => {
-                contents.end = End::Damaged;
-                break;
-            }
-            Err(_) => {
-                contents.end =
-                    if any_frame(&bytes[at + 1..]) { End::Damaged } else { End::Torn };
-                break;
-            }
+            Err(_) if any_frame(&bytes[at + 1..]) => contents.end = End::Damaged,
+            Err(_) => contents.end = End::Torn,
         }
     }
     Some(contents)
 }
 
 /// Whether a good frame begins anywhere in `bytes`: then what came before was not the tail.
-pub(crate) fn any_frame(bytes: &[u8]) -> bool {
+fn any_frame(bytes: &[u8]) -> bool {
     (0..bytes.len().saturating_sub(PREFIX)).any(|at| {
         // Most places are ruled out by their length, long before a checksum is computed.
         let length = &bytes[at..at + 4];

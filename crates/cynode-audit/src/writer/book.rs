@@ -117,6 +117,9 @@ impl Book {
 
     /// Gives the entry its place and writes it.
     pub(super) fn write(&mut self, entry: Entry, encoded: &[u8]) -> Result<u64, Refused> {
+        if self.broken {
+            return Err(Refused::Broken);
+        }
         let live = self.live.as_mut().ok_or(Refused::Closed)?;
         let (chain, seq, prev) = (live.chain, live.next, live.prev);
         let hash = chain::hash(chain, seq, &prev, encoded);
@@ -125,7 +128,10 @@ impl Book {
         put_record(&mut self.frames, &record, encoded);
         live.segment.write(&self.frames).map_err(|error| {
             let (WriteError::Undone(cause) | WriteError::Stuck(cause)) = &error;
-            tracing::error!(error = cause as &dyn std::error::Error, "an audit record was not written");
+            tracing::error!(
+                error = cause as &dyn std::error::Error,
+                "an audit record was not written"
+            );
             self.broken |= matches!(error, WriteError::Stuck(_));
             Refused::Broken
         })?;
@@ -166,9 +172,17 @@ impl Book {
         Ok(())
     }
 
-    /// Writes an unknown outcome for every call under way and closes the chain for good.
+    /// Writes an unknown outcome for every call under way and closes the chain for good. If that
+    /// fails, it is left to the next writer of the directory.
     pub(super) fn close(&mut self, now: &Now) -> io::Result<()> {
-        if self.broken || self.live.is_none() {
+        let closed =
+            if self.broken { Ok(()) } else { self.cut_off(now).and_then(|()| self.close_live()) };
+        self.live = None;
+        closed
+    }
+
+    fn cut_off(&mut self, now: &Now) -> io::Result<()> {
+        if self.live.is_none() {
             return Ok(());
         }
         for decision in self.open.decisions() {
@@ -176,8 +190,6 @@ impl Book {
             let encoded = encode(&entry);
             self.write(entry, &encoded).map_err(io::Error::other)?;
         }
-        self.close_live()?;
-        self.live = None;
         Ok(())
     }
 
@@ -288,6 +300,21 @@ impl Book {
 
     pub(super) fn stored(&mut self, records: usize) {
         self.backlog = self.backlog.saturating_sub(records);
+    }
+}
+
+#[cfg(test)]
+impl Book {
+    /// Lets every later write go to `file`.
+    pub(super) fn write_to(&mut self, file: File) {
+        if let Some(live) = &mut self.live {
+            live.segment = Segment::new(live.segment.path().to_owned(), file, 0);
+        }
+    }
+
+    /// Lets every later sync go to `file`.
+    pub(super) fn sync_to(&mut self, file: File) {
+        self.file = Arc::new(file);
     }
 }
 

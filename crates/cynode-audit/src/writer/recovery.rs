@@ -171,7 +171,7 @@ fn close(
         (seq, prev) = (seq + 1, hash);
     }
     Frame::Closed.put(&mut frames);
-    segment.write(&frames).map_err(|WriteError::Undone(error) | WriteError::Stuck(error)| error)?;
+    segment.write(&frames).map_err(WriteError::into_cause)?;
     Ok(calls)
 }
 

@@ -58,6 +58,7 @@ impl Inner {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
             if book.is_halted() || book.is_broken() {
+                self.tell_if_broken(&book);
                 return;
             }
             let (file, upto) = book.unsynced();
@@ -80,9 +81,7 @@ impl Inner {
     }
 
     pub(super) fn tell_synced(&self, book: &Book) {
-        let _ = self
-            .synced
-            .send_replace(Synced { upto: book.synced(), broken: book.is_broken() });
+        let _ = self.synced.send_replace(Synced { upto: book.synced(), broken: book.is_broken() });
     }
 
     pub(super) fn tell_if_broken(&self, book: &Book) {

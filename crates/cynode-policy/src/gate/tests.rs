@@ -64,7 +64,8 @@ fn a_role_that_the_caller_claims_is_checked_and_never_believed() {
 #[test]
 fn managing_sandboxes_and_being_in_one_are_different_things() {
     let manage = Definition { scope: ToolScope::Pm, ..definition("sandbox.exec", Binding::NONE) };
-    let inside = Definition { scope: ToolScope::Sandbox, ..definition("agent.complete", Binding::TASK) };
+    let inside =
+        Definition { scope: ToolScope::Sandbox, ..definition("agent.complete", Binding::TASK) };
     let gate = gate(vec![entry(manage), entry(inside)], &[]);
     let arguments = json!({ "task_id": TASK });
     let ask = |role, tool| verdict(&agent(role), &gate, tool, &arguments);
@@ -131,7 +132,13 @@ fn any_role() -> impl Strategy<Value = AgentRole> {
 }
 
 const NAMES: [&str; 8] = [
-    "db.task.get", "sandbox.exec", "agent.complete", "help.x", "artifact.put", "workflow.start", "pm.report",
+    "db.task.get",
+    "sandbox.exec",
+    "agent.complete",
+    "help.x",
+    "artifact.put",
+    "workflow.start",
+    "pm.report",
     "verification.record",
 ];
 
@@ -168,14 +175,19 @@ fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
     let mode = prop::sample::select(Mode::ALL.to_vec());
     prop::collection::vec((prop::sample::select(texts), mode), 0..5).prop_map(|rules| {
         let named = rules.into_iter().enumerate();
-        named.map(|(at, (text, mode))| Rule { name: format!("r{at}"), mode, text: text.into() }).collect()
+        named
+            .map(|(at, (text, mode))| Rule { name: format!("r{at}"), mode, text: text.into() })
+            .collect()
     })
 }
 
 fn arguments(tool: &Tool) -> Value {
     let ids = [("task_id", TASK), ("job_id", "job_00000000000000000000000000000006")];
     let asked: Vec<_> = tool.definition.binding.arguments().collect();
-    ids.into_iter().filter(|(name, _)| asked.contains(name)).map(|(name, id)| (name.to_owned(), json!(id))).collect()
+    ids.into_iter()
+        .filter(|(name, _)| asked.contains(name))
+        .map(|(name, id)| (name.to_owned(), json!(id)))
+        .collect()
 }
 
 proptest! {

@@ -36,8 +36,23 @@ proptest! {
 #[test]
 fn a_path_an_empty_part_or_a_double_underscore_is_no_name() {
     for text in [
-        "", ".", "db.", ".db", "db..task", "../db", "/etc/passwd", "db/task", "db task", "db__task",
-        "_db", "db_", "db._task", "db.-x", "dé.b", "db.task\n", "db\0",
+        "",
+        ".",
+        "db.",
+        ".db",
+        "db..task",
+        "../db",
+        "/etc/passwd",
+        "db/task",
+        "db task",
+        "db__task",
+        "_db",
+        "db_",
+        "db._task",
+        "db.-x",
+        "dé.b",
+        "db.task\n",
+        "db\0",
     ] {
         assert_eq!(text.parse::<ToolName>(), Err(NameError::Shape), "{text:?}");
     }
@@ -49,7 +64,8 @@ fn a_path_an_empty_part_or_a_double_underscore_is_no_name() {
 fn only_the_closed_namespaces_are_native_and_not_those_that_look_alike() {
     let native = |text: &str| text.parse::<ToolName>().is_ok_and(|name| name.is_native());
     assert!(native("db.task.get"));
-    for text in ["db", "dbx.task", "db-task.get", "Db.task", "ext.db.task", "x.db.y", "database.x"] {
+    for text in ["db", "dbx.task", "db-task.get", "Db.task", "ext.db.task", "x.db.y", "database.x"]
+    {
         assert!(!native(text), "{text}");
     }
 }

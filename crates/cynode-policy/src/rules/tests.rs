@@ -8,7 +8,8 @@ use crate::{
 };
 
 fn catalogue() -> Catalogue {
-    let tools = ["web.fetch", "web.search", "db.task.get"].map(|name| entry(definition(name, Binding::NONE)));
+    let tools = ["web.fetch", "web.search", "db.task.get"]
+        .map(|name| entry(definition(name, Binding::NONE)));
     Catalogue::build(tools).0
 }
 
@@ -26,8 +27,8 @@ fn ask(rules: &[Rule], tool: &str, arguments: &Value) -> Ruling {
     set.ask(&agent(AgentRole::Developer), catalogue.on_the_wire(tool).unwrap(), Some(arguments))
 }
 
-fn refused() -> Option<Reason> {
-    Some(Reason::Rule(vec!["r".into()]))
+fn refused() -> Reason {
+    Reason::Rule(vec!["r".into()])
 }
 
 #[test]
@@ -36,15 +37,15 @@ fn a_rule_looks_at_tool_group_role_and_arguments() {
         ask(&[rule(Mode::Refuse, text)], tool, &arguments).refusal
     };
     let one = "forbid (principal, action == Action::\"web.fetch\", resource);";
-    assert_eq!(forbid(one, "web.fetch", json!({})), refused());
+    assert_eq!(forbid(one, "web.fetch", json!({})), Some(refused()));
     assert_eq!(forbid(one, "web.search", json!({})), None);
     let group = "forbid (principal, action in Action::\"web.*\", resource);";
-    assert_eq!(forbid(group, "web.search", json!({})), refused());
+    assert_eq!(forbid(group, "web.search", json!({})), Some(refused()));
     assert_eq!(forbid(group, "db.task.get", json!({})), None);
     let role = "forbid (principal == Role::\"tester\", action, resource);";
     assert_eq!(forbid(role, "web.fetch", json!({})), None);
     let value = "forbid (principal, action, resource) when { context.arguments has text && context.arguments.text like \"*internal*\" };";
-    assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://internal/" })), refused());
+    assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://internal/" })), Some(refused()));
     assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://example/" })), None);
     assert_eq!(forbid(value, "web.fetch", json!({})), None);
 }
@@ -61,7 +62,8 @@ fn a_rule_that_permits_misspells_or_cannot_be_read_is_refused_when_it_is_written
     ] {
         assert!(matches!(load(text), Err(RuleError::Invalid(_))), "{text}: {:?}", load(text));
     }
-    for text in ["", "nonsense", "forbid (principal, action, resource)", "forbid (a); forbid (b);"] {
+    for text in ["", "nonsense", "forbid (principal, action, resource)", "forbid (a); forbid (b);"]
+    {
         assert!(matches!(load(text), Err(RuleError::Syntax(_))), "{text}");
     }
     let long = format!("forbid (principal, action, resource); //{}", "x".repeat(MOST_BYTES));
@@ -71,7 +73,8 @@ fn a_rule_that_permits_misspells_or_cannot_be_read_is_refused_when_it_is_written
 #[test]
 fn one_bad_rule_and_none_is_taken() {
     let good = rule(Mode::Refuse, "forbid (principal, action, resource);");
-    let bad = Rule { name: "bad".into(), ..rule(Mode::Refuse, "permit (principal, action, resource);") };
+    let bad =
+        Rule { name: "bad".into(), ..rule(Mode::Refuse, "permit (principal, action, resource);") };
     let loaded = RuleSet::load(&[good.clone(), bad], &catalogue());
     assert_eq!(loaded.unwrap_err(), ("bad".into(), RuleError::Permits));
     let twice = RuleSet::load(&[good.clone(), good], &catalogue());
@@ -93,7 +96,7 @@ fn a_rule_that_cannot_be_decided_refuses() {
 fn a_rule_on_trial_is_noted_and_never_changes_the_decision() {
     let all = "forbid (principal, action, resource);";
     let shadow = rule(Mode::Shadow, all);
-    let ruling = ask(&[shadow.clone()], "web.fetch", &json!({}));
+    let ruling = ask(std::slice::from_ref(&shadow), "web.fetch", &json!({}));
     assert_eq!(ruling, Ruling { refusal: None, shadow: vec!["r".into()] });
     let strict = Rule { name: "s".into(), ..rule(Mode::Refuse, all) };
     let ruling = ask(&[shadow, strict], "web.fetch", &json!({}));
@@ -105,7 +108,7 @@ fn a_rule_on_trial_is_noted_and_never_changes_the_decision() {
 fn approval_is_asked_for_only_when_nothing_refuses() {
     let all = "forbid (principal, action, resource);";
     let approve = rule(Mode::Approve, all);
-    let ruling = ask(&[approve.clone()], "web.fetch", &json!({}));
+    let ruling = ask(std::slice::from_ref(&approve), "web.fetch", &json!({}));
     assert_eq!(ruling.refusal, Some(Reason::NeedsApproval(vec!["r".into()])));
     let strict = Rule { name: "s".into(), ..rule(Mode::Refuse, all) };
     let ruling = ask(&[approve, strict], "web.fetch", &json!({}));
@@ -119,7 +122,7 @@ fn a_rule_about_arguments_has_no_say_about_the_tool_as_such() {
     let set = RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue).unwrap();
     let (caller, tool) = (agent(AgentRole::Developer), catalogue.on_the_wire("web.fetch").unwrap());
     assert_eq!(set.ask(&caller, tool, None), Ruling::default());
-    assert_eq!(set.ask(&caller, tool, Some(&json!({}))).refusal, refused());
+    assert_eq!(set.ask(&caller, tool, Some(&json!({}))).refusal, Some(refused()));
 }
 
 #[test]
@@ -130,4 +133,12 @@ fn the_same_rules_in_another_order_are_the_same_version() {
     assert_eq!(load(&[one.clone(), two.clone()]), load(&[two.clone(), one.clone()]));
     let softer = Rule { mode: Mode::Shadow, ..two.clone() };
     assert_ne!(load(&[one.clone(), two]), load(&[one, softer]));
+}
+
+#[test]
+fn rules_that_cannot_be_loaded_refuse_everything() {
+    let catalogue = catalogue();
+    let (caller, tool) = (agent(AgentRole::Developer), catalogue.on_the_wire("web.fetch").unwrap());
+    let ruling = RuleSet::broken("old".into()).ask(&caller, tool, None);
+    assert_eq!(ruling.refusal, Some(Reason::RuleFailed(vec!["old".into()])));
 }

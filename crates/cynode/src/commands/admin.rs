@@ -9,7 +9,7 @@ use cynode_core::names::Title;
 use super::{app, block_on, bootstrap_link};
 use crate::{
     config::Loaded,
-    output, restate,
+    gate, output, restate,
     telemetry::{self, Sink},
 };
 
@@ -25,6 +25,11 @@ pub(crate) enum Command {
         /// What it is called.
         #[arg(long, default_value = "main")]
         name: Title,
+    },
+    /// Makes a master key: from it every key of the installation is made. Keep a copy where the database's backups are not.
+    MasterKey {
+        /// Where it is written.
+        file: PathBuf,
     },
     /// Makes the key with which an engine signs its calls: `key.pem` for the engine, `key.pub` for the runner.
     EngineKey {
@@ -47,6 +52,11 @@ pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode
     match command {
         Command::Bootstrap => bootstrap(loaded),
         Command::Token { kind, name } => token(loaded, *kind, name),
+        Command::MasterKey { file } => {
+            gate::make_key(file)?;
+            output::say(&format!("wrote {}", file.display()));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::EngineKey { directory } => {
             let (private, public) = (directory.join("key.pem"), directory.join("key.pub"));
             anyhow::ensure!(!private.exists(), "{} is there already", private.display());

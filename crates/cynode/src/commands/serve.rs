@@ -14,6 +14,7 @@ use super::{app, block_on};
 use crate::{
     config::{Config, Loaded},
     engine::{Places, Restate},
+    gate,
     telemetry::{self, Sink},
 };
 
@@ -87,6 +88,10 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<()> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let tasks = TaskTracker::new();
+    // Records are shipped to the very end: the last calls are answered after `stop`.
+    let records = CancellationToken::new();
+    let gate::Opened { app, gateway } =
+        gate::open(config, app, &tasks, &stop, records.clone()).await?;
     tasks.spawn(maintenance::run(app.clone(), stop.clone()));
     tasks.spawn(fold_numbers(metrics.clone(), stop.clone()));
     let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn sweep::Engine>);
@@ -100,6 +105,7 @@ pub(crate) async fn serve(
     tasks.spawn(sweep::run(app.clone(), engine, config.engine.pace, stop.clone()));
     let state = AppState { app, metrics, stop: stop.clone() };
     let internal = cynode_api::internal_router(state.clone(), config.server.limits);
+    let internal = internal.merge(cynode_gateway::router(&gateway));
     let router = cynode_api::router(state, config.server.limits);
     tracing::info!(
         event = "server.started",
@@ -126,6 +132,7 @@ pub(crate) async fn serve(
         }
         () = late => tracing::warn!(event = "server.cut", "requests were still running and were cut off"),
     }
+    records.cancel();
     tasks.close();
     tasks.wait().await;
     tracing::info!(event = "server.stopped", "stopped");

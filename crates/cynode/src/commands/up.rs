@@ -34,7 +34,7 @@ pub(crate) struct Up {
     data_dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(up: Up, loaded: &Loaded) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
     let dir = match up.data_dir {
         Some(dir) => std::path::absolute(dir)?,
         None => default_data_dir()?,
@@ -46,6 +46,11 @@ pub(crate) fn run(up: Up, loaded: &Loaded) -> anyhow::Result<ExitCode> {
     loaded.warn();
     for note in &loaded.notes {
         output::say(&format!("warning: {note}"));
+    }
+    let gate = loaded.config.gate.directory.get_or_insert_with(|| dir.join("gate")).clone();
+    let key = loaded.config.gate.key_file.clone().unwrap_or_else(|| gate.join("master.key"));
+    if !key.exists() {
+        crate::gate::make_key(&key)?;
     }
     block_on(start(&loaded.config, &dir))?;
     output::say("stopped; everything is kept");

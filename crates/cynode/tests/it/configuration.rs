@@ -19,7 +19,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
         .env("PLANNER_MAX_STEPS", "99");
     let (code, stdout, _) = run(&mut command);
     assert_eq!(code, 0);
-    insta::assert_snapshot!(stdout, @r"
+    insta::assert_snapshot!(stdout, @r#"
     server.listen                       127.0.0.1:7777  (flag)
     server.internal_listen              127.0.0.1:12082  (default)
     server.body_limit_bytes             1048576  (default)
@@ -38,6 +38,12 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     engine.node_listen                  127.0.0.1:12087  (default)
     engine.sweep_milliseconds           1000  (default)
     engine.resend_milliseconds          5000  (default)
+    gate.directory                      (not set)  (default)
+    gate.key_file                       (not set)  (default)
+    gate.hosts                          (not set)  (default)
+    gate.public_url                     (not set)  (default)
+    gate.open_to                        (not set)  (default)
+    gate.audit_days                     365  (default)
     telemetry.log                       info  (default)
     telemetry.otlp_endpoint             (not set)  (default)
     auth.session_hours                  12  (default)
@@ -45,7 +51,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     planner.max_steps                   50  (environment)
     planner.temperature                 0.2  (default)
     warning: PLANNER_MAX_STEPS is 99, which is outside 1 to 50: using 50
-    ");
+    "#);
 }
 
 #[test]

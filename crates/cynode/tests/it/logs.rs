@@ -16,6 +16,7 @@ struct Running {
     child: Child,
     address: SocketAddr,
     db: TestDb,
+    _gate: tempfile::TempDir,
 }
 
 impl Running {
@@ -26,18 +27,24 @@ impl Running {
     async fn start_with(flags: &[String]) -> Self {
         let db = TestDb::new().await;
         let address = free_address();
+        let gate = tempfile::tempdir().unwrap();
+        let made =
+            cynode().args(["admin", "master-key"]).arg(gate.path().join("master.key")).output();
+        assert!(made.unwrap().status.success());
         let child = cynode()
             .args(["serve", "--set", "telemetry.log=trace"])
             .arg("--set")
             .arg(format!("server.listen={address}"))
             .arg("--set")
             .arg(format!("server.internal_listen={}", free_address()))
+            .arg("--set")
+            .arg(format!("gate.directory={}", gate.path().display()))
             .args(flags)
             .env("DATABASE_URL", db.url())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { child, address, db }
+        Self { child, address, db, _gate: gate }
     }
 
     /// One request over a connection of its own; returns the whole answer.

@@ -10,6 +10,7 @@
 
 mod bare;
 mod chaos;
+mod gate;
 mod load;
 mod steps;
 
@@ -34,6 +35,9 @@ enum Command {
     Load(load::Command),
     /// Breaks an installation of its own and compares what came of it with an unbroken run.
     Chaos(chaos::Chaos),
+    /// Load on the gate, and what its records say afterwards.
+    #[command(subcommand)]
+    Gate(gate::Command),
     /// Measures what a durable step costs.
     Steps(steps::Steps),
     /// The runner with agents that play a script.
@@ -86,6 +90,7 @@ fn main() -> anyhow::Result<ExitCode> {
         anyhow::Ok(match command {
             Command::Load(command) => load::run(command).await.map(|()| true)?,
             Command::Chaos(chaos) => chaos::run(chaos).await,
+            Command::Gate(command) => gate::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,
             Command::Bare(served) => {
                 bare::run(served).await;

@@ -1,0 +1,387 @@
+//! The gate, for people: tokens of agents, tools, rules, servers, approvals, records.
+
+use axum::http::StatusCode;
+use cynode_app::{agents, approvals, audit, gate, reports, servers};
+use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
+use cynode_wire::{
+    gate::{
+        AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditView, DecideApproval,
+        Explain, Explanation, InstallServer, IssueAgentToken, IssuedAgentToken, JudgeTool,
+        RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
+    },
+    page::Page,
+};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::{
+    error::ApiError,
+    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+};
+
+/// A list that is given whole.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Whole<T> {
+    items: Vec<T>,
+}
+
+/// Give an agent a token. The secret is shown this once.
+#[utoipa::path(post, path = "/v1/agent-tokens", tag = "gate", request_body = IssueAgentToken,
+    responses((status = CREATED, body = IssuedAgentToken)))]
+pub(crate) async fn issue_agent_token(
+    call: Mutation<IssueAgentToken>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let issued = app.mutate_secret(&request, |ctx| Box::pin(agents::issue(ctx, body)));
+    Ok(Answered(StatusCode::CREATED, issued.await?))
+}
+
+/// Whose tokens are wanted.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OfProject {
+    /// The project.
+    #[param(value_type = String)]
+    project_id: ProjectId,
+}
+
+/// The tokens of a project's agents, newest first.
+#[utoipa::path(get, path = "/v1/agent-tokens", tag = "gate", params(OfProject, PageQuery),
+    responses((status = OK, body = Page<AgentTokenView>)))]
+pub(crate) async fn list_agent_tokens(
+    call: Call,
+    Query(of): Query<OfProject>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<AgentTokenView>>, ApiError> {
+    let page = page.page()?;
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(agents::list(ctx, of.project_id, page)));
+    Ok(Json(found.await?.map(|token| agents::view(&token))))
+}
+
+/// End an agent's token, at once and everywhere.
+#[utoipa::path(delete, path = "/v1/agent-tokens/{token}", tag = "gate", params(("token" = String, Path)),
+    responses((status = NO_CONTENT)))]
+pub(crate) async fn revoke_agent_token(
+    Path(token): Path<AgentTokenId>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let done = call.app.mutate(&call.request, |ctx| Box::pin(agents::revoke(ctx, token)));
+    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// The tools, who may call them, and whether they are switched on.
+#[utoipa::path(get, path = "/v1/tools", tag = "gate", responses((status = OK, body = Whole<ToolView>)))]
+pub(crate) async fn list_tools(call: Call) -> Result<Json<Whole<ToolView>>, ApiError> {
+    let parts = call.app.gate()?.clone();
+    let found =
+        call.app.read(&call.request, |ctx| Box::pin(async move { gate::tools(ctx, &parts).await }));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// Switch a tool on or off, or give it another scope.
+#[utoipa::path(put, path = "/v1/tools/{name}", tag = "gate", params(("name" = String, Path)), request_body = SetTool,
+    responses((status = OK, body = ToolView)))]
+pub(crate) async fn set_tool(
+    Path(name): Path<String>,
+    call: Mutation<SetTool>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let parts = app.gate()?.clone();
+    let set = app.mutate(&request, |ctx| {
+        Box::pin(async move { gate::set_tool(ctx, &parts, &name, body).await })
+    });
+    Ok(Answered(StatusCode::OK, set.await?))
+}
+
+/// The allowlists of all roles.
+#[utoipa::path(get, path = "/v1/allowlists", tag = "gate", responses((status = OK, body = Whole<AllowlistView>)))]
+pub(crate) async fn list_allowlists(_call: Call) -> Json<Whole<AllowlistView>> {
+    Json(Whole { items: gate::allowlists() })
+}
+
+/// The rules.
+#[utoipa::path(get, path = "/v1/rules", tag = "gate", responses((status = OK, body = Whole<RuleView>)))]
+pub(crate) async fn list_rules(call: Call) -> Result<Json<Whole<RuleView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(gate::rules(ctx)));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// Write a rule: one Cedar `forbid`. A rule that does not fit the tools is refused.
+#[utoipa::path(put, path = "/v1/rules/{name}", tag = "gate", params(("name" = String, Path)), request_body = SetRule,
+    responses((status = OK, body = RuleView)))]
+pub(crate) async fn set_rule(
+    Path(name): Path<String>,
+    call: Mutation<SetRule>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let parts = app.gate()?.clone();
+    let set = app.mutate(&request, |ctx| {
+        Box::pin(async move { gate::set_rule(ctx, &parts, &name, &body).await })
+    });
+    Ok(Answered(StatusCode::OK, set.await?))
+}
+
+/// Remove a rule.
+#[utoipa::path(delete, path = "/v1/rules/{name}", tag = "gate", params(("name" = String, Path)),
+    responses((status = NO_CONTENT)))]
+pub(crate) async fn delete_rule(
+    Path(name): Path<String>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let done = call
+        .app
+        .mutate(&call.request, |ctx| Box::pin(async move { gate::delete_rule(ctx, &name).await }));
+    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// Why a call would be allowed or refused. Nothing is called and nothing is recorded.
+#[utoipa::path(post, path = "/v1/policy/explain", tag = "gate", request_body = Explain,
+    responses((status = OK, body = Explanation)))]
+pub(crate) async fn explain(call: Mutation<Explain>) -> Result<Json<Explanation>, ApiError> {
+    let Mutation { app, request, body } = call;
+    let parts = app.gate()?.clone();
+    let told =
+        app.read(&request, |ctx| Box::pin(async move { gate::explain(ctx, &parts, &body).await }));
+    Ok(Json(told.await?))
+}
+
+/// Install a tool server. Its tools are read at once if it answers, and wait for a person to accept them.
+#[utoipa::path(post, path = "/v1/tool-servers", tag = "gate", request_body = InstallServer,
+    responses((status = CREATED, body = ServerView)))]
+pub(crate) async fn install_server(call: Mutation<InstallServer>) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let parts = app.gate()?.clone();
+    let answer = app
+        .mutate(&request, |ctx| {
+            Box::pin(async move {
+                let server = servers::install(ctx, &parts, body).await?;
+                servers::get(ctx, server.id).await
+            })
+        })
+        .await?;
+    Ok(Answered(StatusCode::CREATED, answer))
+}
+
+/// The tool servers that you may know of.
+#[utoipa::path(get, path = "/v1/tool-servers", tag = "gate", responses((status = OK, body = Whole<ServerView>)))]
+pub(crate) async fn list_servers(call: Call) -> Result<Json<Whole<ServerView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(servers::list(ctx)));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// One tool server and what it offers.
+#[utoipa::path(get, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
+    responses((status = OK, body = ServerView)))]
+pub(crate) async fn get_server(
+    call: Call,
+    Path(server): Path<ServerId>,
+) -> Result<Json<ServerView>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(servers::get(ctx, server)));
+    Ok(Json(found.await?))
+}
+
+/// Change a tool server.
+#[utoipa::path(patch, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
+    request_body = UpdateServer, responses((status = OK, body = ServerView)))]
+pub(crate) async fn update_server(
+    Path(server): Path<ServerId>,
+    call: Mutation<UpdateServer>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let parts = app.gate()?.clone();
+    let set = app.mutate(&request, |ctx| {
+        Box::pin(async move { servers::update(ctx, &parts, server, body).await })
+    });
+    Ok(Answered(StatusCode::OK, set.await?))
+}
+
+/// Remove a tool server and its tools.
+#[utoipa::path(delete, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
+    responses((status = NO_CONTENT)))]
+pub(crate) async fn remove_server(
+    Path(server): Path<ServerId>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, .. } = call;
+    let parts = app.gate()?.clone();
+    let done = app.mutate(&request, |ctx| {
+        Box::pin(async move { servers::remove(ctx, &parts, server).await })
+    });
+    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// Ask a tool server now what it offers.
+#[utoipa::path(post, path = "/v1/tool-servers/{server}/refresh", tag = "gate", params(("server" = String, Path)),
+    responses((status = OK, body = ServerView)))]
+pub(crate) async fn refresh_server(
+    Path(server): Path<ServerId>,
+    call: Mutation<()>,
+) -> Result<Json<ServerView>, ApiError> {
+    let Mutation { app, request, .. } = call;
+    // Whoever may change it may have it asked.
+    app.read(&request, |ctx| Box::pin(servers::changeable(ctx, server))).await?;
+    servers::refresh(&app, server).await?;
+    let found = app.read(&request, |ctx| Box::pin(servers::get(ctx, server)));
+    Ok(Json(found.await?))
+}
+
+/// Accept what a tool server offers, exactly as you saw it.
+#[utoipa::path(post, path = "/v1/tool-servers/{server}/accept", tag = "gate", params(("server" = String, Path)),
+    request_body = AcceptTools, responses((status = OK, body = ServerView)))]
+pub(crate) async fn accept_tools(
+    Path(server): Path<ServerId>,
+    call: Mutation<AcceptTools>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let parts = app.gate()?.clone();
+    let done = app.mutate(&request, |ctx| {
+        Box::pin(async move { servers::accept(ctx, &parts, server, &body).await })
+    });
+    Ok(Answered(StatusCode::OK, done.await?))
+}
+
+/// Say what a tool does to the world, in place of its server's own word.
+#[utoipa::path(put, path = "/v1/tool-servers/{server}/tools/{tool}/annotations", tag = "gate",
+    params(("server" = String, Path), ("tool" = String, Path)), request_body = JudgeTool,
+    responses((status = OK, body = ServerView)))]
+pub(crate) async fn judge_tool(
+    Path((server, tool)): Path<(ServerId, String)>,
+    call: Mutation<JudgeTool>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let done = app.mutate(&request, |ctx| {
+        Box::pin(async move { servers::judge(ctx, server, &tool, body).await })
+    });
+    Ok(Answered(StatusCode::OK, done.await?))
+}
+
+/// The calls that wait for your answer.
+#[utoipa::path(get, path = "/v1/approvals", tag = "gate", responses((status = OK, body = Whole<ApprovalView>)))]
+pub(crate) async fn list_approvals(call: Call) -> Result<Json<Whole<ApprovalView>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(approvals::waiting(ctx)));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// One call that waits or waited for an answer.
+#[utoipa::path(get, path = "/v1/approvals/{approval}", tag = "gate", params(("approval" = String, Path)),
+    responses((status = OK, body = ApprovalView)))]
+pub(crate) async fn get_approval(
+    call: Call,
+    Path(approval): Path<ApprovalId>,
+) -> Result<Json<ApprovalView>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(approvals::get(ctx, approval)));
+    Ok(Json(found.await?))
+}
+
+/// Answer a call that waits: it may be made once, or not.
+#[utoipa::path(post, path = "/v1/approvals/{approval}", tag = "gate", params(("approval" = String, Path)),
+    request_body = DecideApproval, responses((status = OK, body = ApprovalView)))]
+pub(crate) async fn decide_approval(
+    Path(approval): Path<ApprovalId>,
+    call: Mutation<DecideApproval>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let done = app.mutate(&request, |ctx| Box::pin(approvals::decide(ctx, approval, body)));
+    Ok(Answered(StatusCode::OK, done.await?))
+}
+
+/// Which records are wanted.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditQuery {
+    /// Only of this project; needed unless you may see the whole installation.
+    #[param(value_type = Option<String>)]
+    project_id: Option<ProjectId>,
+    /// Only of this task.
+    #[param(value_type = Option<String>)]
+    task_id: Option<TaskId>,
+    /// Only of this call.
+    #[param(value_type = Option<String>)]
+    call_id: Option<CallId>,
+    /// Only of this tool.
+    tool: Option<String>,
+    /// Only with this decision: `allow`, `deny` or `needs_approval`.
+    decision: Option<String>,
+    /// Only since then.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    since: Option<OffsetDateTime>,
+    /// Only before.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    until: Option<OffsetDateTime>,
+    /// Most records, 1 to 1000; 100 when it is left out.
+    limit: Option<u16>,
+}
+
+/// Records of tool calls, newest first. They hold no arguments and no results.
+#[utoipa::path(get, path = "/v1/audit", tag = "gate", params(AuditQuery),
+    responses((status = OK, body = Whole<AuditView>)))]
+pub(crate) async fn search_audit(
+    call: Call,
+    Query(query): Query<AuditQuery>,
+) -> Result<Json<Whole<AuditView>>, ApiError> {
+    let limit = query.limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(ApiError::Malformed("`limit` is 1 to 1000".into()));
+    }
+    let wanted = audit::Wanted {
+        project: query.project_id,
+        task: query.task_id,
+        call: query.call_id,
+        tool: query.tool,
+        decision: query.decision,
+        since: query.since,
+        until: query.until,
+        limit,
+    };
+    let found = call.app.read(&call.request, |ctx| Box::pin(audit::search(ctx, wanted)));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// An image that sandboxes may be made from.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ImageBody {
+    /// The image, with its tag or digest.
+    image: String,
+}
+
+/// The images that sandboxes may be made from.
+#[utoipa::path(get, path = "/v1/allowed-images", tag = "gate", responses((status = OK, body = Whole<String>)))]
+pub(crate) async fn list_images(call: Call) -> Result<Json<Whole<String>>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(reports::images(ctx)));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// Allow sandboxes to be made from an image.
+#[utoipa::path(post, path = "/v1/allowed-images", tag = "gate", request_body = ImageBody,
+    responses((status = NO_CONTENT)))]
+pub(crate) async fn add_image(call: Mutation<ImageBody>) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let done = app.mutate(&request, |ctx| {
+        Box::pin(async move { reports::add_image(ctx, &body.image).await })
+    });
+    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// Which image is meant.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ImageQuery {
+    /// The image.
+    image: String,
+}
+
+/// Allow no more sandboxes from an image.
+#[utoipa::path(delete, path = "/v1/allowed-images", tag = "gate", params(ImageQuery),
+    responses((status = NO_CONTENT)))]
+pub(crate) async fn remove_image(
+    Query(query): Query<ImageQuery>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let done = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { reports::remove_image(ctx, &query.image).await })
+    });
+    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+}

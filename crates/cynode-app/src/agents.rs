@@ -1,0 +1,265 @@
+//! Tokens of agents: issued, shown, revoked.
+
+use std::sync::Arc;
+
+use cynode_core::{
+    accounts::Credential,
+    agents::{AgentKind, AgentRole},
+    events::EventKind,
+    ids::{AgentTokenId, ProjectId, TaskId},
+    roles::Role,
+};
+use cynode_db::{DbError, agent_tokens, jobs, service_tokens, workflow};
+use cynode_policy::{
+    agents::{Agent, Profile},
+    names::ToolName,
+};
+use cynode_wire::{
+    gate::{AgentTokenView, IssueAgentToken, IssuedAgentToken},
+    page::{Page, PageRequest},
+};
+use serde_json::json;
+use time::Duration;
+
+pub use cynode_db::agent_tokens::{AgentToken, TokenState};
+
+use crate::{
+    App, Bounds, Caller, Ctx, Error,
+    context::Told,
+    tokens::{self, Presented, TokenKind},
+};
+
+/// How long a token works when nobody says.
+const LIFETIME: u32 = 3600;
+
+/// The shortest and the longest time.
+const LIFETIMES: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
+
+/// Most tools that a token may name.
+const MOST_TOOLS: usize = 200;
+
+/// What is behind a token that was shown at the gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// Whether the token works.
+    pub state: TokenState,
+    /// What it does in the name of; the program that drives tasks acts for nobody.
+    pub caller: Option<Caller>,
+    /// The name of a program of the installation.
+    pub service: Option<String>,
+}
+
+impl TokenKind {
+    /// The kind of token that an agent of that kind shows.
+    pub const fn of_agent(kind: AgentKind) -> Self {
+        match kind {
+            AgentKind::Pm => Self::Pm,
+            AgentKind::Pa => Self::Pa,
+            AgentKind::Sandbox => Self::Sandbox,
+            AgentKind::Runner => Self::Runner,
+        }
+    }
+
+    /// Whether it opens the gate.
+    pub const fn is_agents(self) -> bool {
+        matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner)
+    }
+}
+
+/// Who is behind the tokens, as the database says now. A token that nobody knows is left out.
+#[tracing::instrument(name = "app.agents.find", skip_all)]
+pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Known)>, Error> {
+    let hashes = |runner: bool| -> Vec<[u8; 32]> {
+        let wanted = shown.iter().filter(|shown| (shown.kind == TokenKind::Runner) == runner);
+        wanted.map(|shown| shown.hash).collect()
+    };
+    let (agents, runners) = (hashes(false), hashes(true));
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let mut known = Vec::new();
+    if !agents.is_empty() {
+        let now = app.environment().now();
+        for (hash, found) in agent_tokens::find(&mut conn, &agents, now).await? {
+            let kind = TokenKind::of_agent(found.agent.kind());
+            let caller = found.agent.user.zip(found.agent.project).map(|(user, project)| Caller {
+                user,
+                credential: Credential::Agent(found.agent.token),
+                role: None,
+                bounds: Some(Bounds { project, person: found.person }),
+            });
+            let agent = Arc::new(found.agent);
+            known.push((
+                Presented { kind, hash },
+                Known { agent, state: found.state, caller, service: None },
+            ));
+        }
+    }
+    if !runners.is_empty() {
+        for (hash, service) in service_tokens::find(&mut conn, &runners).await? {
+            if service.kind != service_tokens::ServiceKind::Runner {
+                continue;
+            }
+            let agent = Arc::new(runner(AgentTokenId::from_uuid(service.id.as_uuid())));
+            let (state, service) = (TokenState::Good, Some(service.name));
+            let shown = Presented { kind: TokenKind::Runner, hash };
+            known.push((shown, Known { agent, state, caller: None, service }));
+        }
+    }
+    // A token whose prefix says another kind than the one it was issued for is none of ours.
+    known.retain(|(found, _)| shown.contains(found));
+    Ok(known)
+}
+
+/// The program that drives tasks, as an agent: it works in nobody's name and on any task that it holds the lease of.
+fn runner(token: AgentTokenId) -> Agent {
+    Agent {
+        token,
+        role: AgentRole::WorkflowRunner,
+        user: None,
+        project: None,
+        task: None,
+        run: None,
+        job: None,
+        profile: Profile::default(),
+        tools: None,
+        expires_at: None,
+    }
+}
+
+/// Issues a token in the caller's name. The ids it is tied to are checked against each other.
+#[tracing::instrument(name = "app.agents.issue", skip_all, fields(project.id = %body.project_id))]
+pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentToken, Error> {
+    let caller = ctx.require_in(body.project_id, Role::Operator).await?;
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(Role::Operator, "as a person: agents issue no tokens"));
+    }
+    let kind = body.role.kind();
+    if kind == AgentKind::Runner {
+        let how = "a runner's token is made at the machine: `cynode admin token runner`";
+        return Err(Error::Invalid(how.into()));
+    }
+    if kind != AgentKind::Pm && body.task_id.is_none() {
+        return Err(Error::Invalid(format!(
+            "an agent with the role {} works on one task: give `task_id`",
+            body.role.as_str()
+        )));
+    }
+    let seconds = body.expires_in_seconds.unwrap_or(LIFETIME);
+    if !LIFETIMES.contains(&seconds) {
+        let (min, max) = (LIFETIMES.start(), LIFETIMES.end());
+        return Err(Error::Invalid(format!("`expires_in_seconds` is {min} to {max}")));
+    }
+    let run = match body.task_id {
+        Some(task) => Some(run_of(ctx, body.project_id, task).await?),
+        None => None,
+    };
+    if let Some(job) = body.job_id {
+        let of = jobs::task_of(ctx.conn(), job).await?;
+        if of.is_none() || of != body.task_id {
+            return Err(Error::not_found("job of this task", job));
+        }
+    }
+    let profile = body.profile.as_deref().unwrap_or("default");
+    profile
+        .parse::<cynode_core::names::TaskName>()
+        .map_err(|_| Error::Invalid("a profile's name has 1 to 63 of a-z, 0-9 and `-`".into()))?;
+    let agent = Agent {
+        token: AgentTokenId::from_uuid(ctx.uuid()),
+        role: body.role,
+        user: Some(caller.user),
+        project: Some(body.project_id),
+        task: body.task_id,
+        run,
+        job: body.job_id,
+        profile: Profile { name: profile.into(), network: body.network },
+        tools: body.tools.as_deref().map(tools).transpose()?,
+        expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
+    };
+    let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());
+    let issued =
+        AgentToken { agent, issued_by: Some(caller.user), created_at: ctx.now, revoked_at: None };
+    agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
+    let data = json!({ "agent_token_id": issued.agent.token, "role": issued.agent.role });
+    let mut told = Told::new(EventKind::AgentTokenIssued, data).project(body.project_id);
+    if let Some(task) = body.task_id {
+        told = told.task(task);
+    }
+    ctx.record(told).await?;
+    Ok(IssuedAgentToken { token, about: view(&issued) })
+}
+
+fn tools(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
+    if names.len() > MOST_TOOLS {
+        return Err(Error::Invalid(format!("a token names at most {MOST_TOOLS} tools")));
+    }
+    let names: Result<Vec<ToolName>, _> =
+        names.iter().map(|name| ToolName::from_wire(name)).collect();
+    names.map(Arc::from).map_err(|error| Error::Invalid(format!("`tools`: {error}")))
+}
+
+async fn run_of(
+    ctx: &mut Ctx,
+    project: ProjectId,
+    id: TaskId,
+) -> Result<cynode_core::ids::RunId, Error> {
+    let task = crate::tasks::get(ctx, id).await?;
+    if task.project != project {
+        return Err(Error::not_found("task of this project", id));
+    }
+    let standing = workflow::standing(ctx.conn(), id).await?;
+    Ok(standing.ok_or_else(|| Error::not_found("workflow of task", id))?.run)
+}
+
+/// The tokens of a project, newest first.
+#[tracing::instrument(name = "app.agents.list", skip_all)]
+pub async fn list(
+    ctx: &mut Ctx,
+    project: ProjectId,
+    page: PageRequest,
+) -> Result<Page<AgentToken>, Error> {
+    ctx.require_in(project, Role::Operator).await?;
+    let found = agent_tokens::list(ctx.conn(), project, page).await?;
+    Ok(page.cut(found, |token| token.agent.token.as_uuid()))
+}
+
+/// Ends a token at once: every replica refuses it within a tenth of a second, calls that are under way included.
+#[tracing::instrument(name = "app.agents.revoke", skip_all)]
+pub async fn revoke(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
+    ctx.caller()?;
+    let token = agent_tokens::get(ctx.conn(), id).await?;
+    let missing = || Error::not_found("agent token", id);
+    let token = token.ok_or_else(missing)?;
+    let project = token.agent.project.ok_or_else(missing)?;
+    match ctx.require_in(project, Role::Operator).await {
+        Err(Error::NotFound { .. }) => return Err(missing()),
+        result => result?,
+    };
+    let now = ctx.now;
+    if agent_tokens::revoke(ctx.conn(), id, now).await? {
+        let told = Told::new(EventKind::AgentTokenRevoked, json!({ "agent_token_id": id }));
+        ctx.record(told.project(project)).await?;
+    }
+    Ok(())
+}
+
+/// How a token is shown.
+pub fn view(token: &AgentToken) -> AgentTokenView {
+    let agent = &token.agent;
+    AgentTokenView {
+        agent_token_id: agent.token,
+        kind: agent.kind(),
+        role: agent.role,
+        user_id: agent.user,
+        project_id: agent.project,
+        task_id: agent.task,
+        run_id: agent.run,
+        job_id: agent.job,
+        profile: agent.profile.name.to_string(),
+        network: agent.profile.network,
+        tools: agent.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),
+        created_at: token.created_at,
+        expires_at: agent.expires_at,
+        revoked_at: token.revoked_at,
+    }
+}

@@ -1,0 +1,351 @@
+//! Records of tool calls: kept, searched, checked, proven, and removed when their time is over.
+
+mod rows;
+
+use std::{path::Path, sync::Arc};
+
+use cynode_audit::{
+    ChainCheck, Checkpoint, Done, Inclusion, LinkCheck, NewChain, Record, Store, StoreError, Tip,
+    Tree,
+};
+use cynode_core::{
+    ids::{CallId, ChainId, ProjectId, TaskId},
+    roles::Role,
+};
+use cynode_db::{
+    DbError,
+    audit::{self, Search},
+};
+use cynode_wire::gate::AuditView;
+pub use ed25519_dalek::VerifyingKey;
+use ed25519_dalek::{Signer, Verifier};
+use serde::Serialize;
+use time::{Duration, OffsetDateTime};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+pub use cynode_audit::{
+    AgentFacts, Digest, DigestKey, Entry, Options, Outcome, Phase, Recovered, Refused, Verdict,
+    Writer,
+};
+
+use crate::{App, Ctx, Error, keys::Keys};
+
+/// Records read at once.
+const PAGE: i64 = 1000;
+
+/// Opens the writer over its directory, takes over what dead processes left there, and ships in the background until `stop`.
+pub fn open(
+    app: &App,
+    directory: &Path,
+    options: Options,
+    tasks: &TaskTracker,
+    stop: CancellationToken,
+) -> Result<Arc<Writer>, cynode_audit::OpenError> {
+    let (clock, ids) = (app.environment().clone(), app.environment().clone());
+    let keys = match app.gate() {
+        Ok(parts) => parts.keys.clone(),
+        Err(_) => {
+            let source = std::io::Error::other("this process was started without a master key");
+            return Err(cynode_audit::OpenError::Directory { path: directory.to_owned(), source });
+        }
+    };
+    let (writer, recovered) = Writer::open(
+        directory,
+        options,
+        keys.signing().clone(),
+        Arc::new(move || clock.now()),
+        Arc::new(move || ids.uuid(ids.now())),
+    )?;
+    for chain in recovered {
+        let (records, cut_off) = (chain.records, chain.cut_off.len());
+        tracing::warn!(
+            event = "audit.recovered",
+            chain = %chain.chain.map_or_else(String::new, |chain| ChainId::from_uuid(chain).to_string()),
+            records, cut_off, condition = ?chain.condition,
+            "took over records of a process that died"
+        );
+    }
+    let writer = Arc::new(writer);
+    let (shipper, store) = (writer.clone(), Arc::new(Kept { app: app.clone(), keys }));
+    tasks.spawn(async move {
+        if let Err(left) = shipper.ship(store, stop).await {
+            tracing::warn!(event = "audit.unshipped", "{left}");
+        }
+    });
+    Ok(writer)
+}
+
+/// The database as a store of records.
+struct Kept {
+    app: App,
+    keys: Keys,
+}
+
+impl Store for Kept {
+    fn register<'a>(&'a self, chain: &'a NewChain) -> Done<'a> {
+        Box::pin(async move { self.begin(chain).await.map_err(unavailable) })
+    }
+
+    fn store<'a>(&'a self, records: &'a [Record]) -> Done<'a> {
+        Box::pin(async move {
+            let given: Vec<_> = records.iter().map(rows::to_row).collect();
+            let mut conn = self.app.pool().acquire().await.map_err(|e| unavailable(e.into()))?;
+            let there = audit::store(&mut conn, &given).await.map_err(unavailable)?;
+            for (seq, hash) in there {
+                let same = records.iter().any(|record| {
+                    i64::try_from(record.seq) == Ok(seq) && record.hash.as_slice() == hash
+                });
+                if !same {
+                    return Err(StoreError::Conflict(format!("another record is at {seq}")));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn checkpoint<'a>(&'a self, checkpoint: &'a Checkpoint) -> Done<'a> {
+        Box::pin(async move {
+            let mut conn = self.app.pool().acquire().await.map_err(|e| unavailable(e.into()))?;
+            let row = rows::checkpoint_row(checkpoint);
+            audit::checkpoint(&mut conn, &row).await.map_err(unavailable)
+        })
+    }
+}
+
+impl Kept {
+    async fn begin(&self, chain: &NewChain) -> Result<(), DbError> {
+        let mut tx = self.app.pool().begin().await?;
+        audit::lock_chains(&mut tx).await?;
+        if audit::chain(&mut tx, chain.chain).await?.is_none() {
+            let last = audit::last_chain(&mut tx).await?;
+            let tip = last.map_or(Tip::ORIGIN, |row| rows::start(&row).tip());
+            let start = chain.sign(tip, self.keys.signing());
+            audit::begin(&mut tx, &rows::chain_row(&start)).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+}
+
+fn unavailable(error: DbError) -> StoreError {
+    StoreError::Unavailable(error.into())
+}
+
+/// What checking all records showed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// How many chains there are.
+    pub chains: u64,
+    /// How many of them had their records removed when their time was over.
+    pub pruned: u64,
+    /// How many chains are closed: nothing is missing at their end.
+    pub closed: u64,
+    /// How many records were checked.
+    pub records: u64,
+    /// How many of them a signed checkpoint covers.
+    pub covered: u64,
+    /// The end of the list of chains: keep it elsewhere, and a later list that lacks a chain is found out.
+    pub tip: String,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+/// Checks every record, chain and signature. It reads everything, in order.
+#[tracing::instrument(name = "app.audit.verify", skip_all)]
+pub async fn verify(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let chains = audit::chains(&mut conn).await?;
+    let mut report = Report {
+        chains: chains.len() as u64,
+        pruned: 0,
+        closed: 0,
+        records: 0,
+        covered: 0,
+        tip: String::new(),
+        problems: Vec::new(),
+    };
+    for chain in audit::strays(&mut conn).await? {
+        report.problems.push(format!("{}: nobody began this chain", ChainId::from_uuid(chain)));
+    }
+    let mut links = LinkCheck::new(std::slice::from_ref(key));
+    for row in &chains {
+        let name = ChainId::from_uuid(row.chain);
+        if let Err(problem) = links.start(&rows::start(row)) {
+            report.problems.push(format!("{name}: {problem}"));
+        }
+        let checkpoints = audit::checkpoints(&mut conn, row.chain).await?;
+        let checkpoints = checkpoints.iter().map(rows::checkpoint).collect::<Vec<_>>();
+        if let Some((at, signature)) = row.pruned {
+            report.pruned += 1;
+            for head in checkpoints.iter().filter(|head| head.verify(key).is_err()) {
+                report
+                    .problems
+                    .push(format!("{name}: the signed head of {} was changed", head.size));
+            }
+            let left = audit::records(&mut conn, row.chain, 0, 1).await?;
+            let signed = ed25519_dalek::Signature::from_bytes(&signature);
+            if !left.is_empty() || key.verify(&pruning(row.chain, at), &signed).is_err() {
+                report.problems.push(format!("{name}: its records were removed, and not by us"));
+            }
+            continue;
+        }
+        match check_chain(&mut conn, row.chain, key, checkpoints).await? {
+            Ok(verified) => {
+                report.records += verified.records;
+                report.covered += verified.covered;
+                report.closed += u64::from(verified.closed);
+            }
+            Err(problem) => report.problems.push(format!("{name}: {problem}")),
+        }
+    }
+    report.tip =
+        format!("{}:{}", links.tip().number, data_encoding::HEXLOWER.encode(&links.tip().link));
+    Ok(report)
+}
+
+async fn check_chain(
+    conn: &mut cynode_db::Conn,
+    chain: Uuid,
+    key: &VerifyingKey,
+    checkpoints: Vec<Checkpoint>,
+) -> Result<Result<cynode_audit::Verified, String>, DbError> {
+    let mut check = match ChainCheck::new(chain, std::slice::from_ref(key), checkpoints) {
+        Ok(check) => check,
+        Err(problem) => return Ok(Err(problem.to_string())),
+    };
+    let mut from = 0;
+    loop {
+        let page = audit::records(conn, chain, from, PAGE).await?;
+        let Some(last) = page.last().map(|row| row.seq) else { break };
+        for row in page {
+            let seq = row.seq;
+            let taken = match rows::to_record(row) {
+                Some(record) => check.record(&record).map_err(|problem| problem.to_string()),
+                None => Err(format!("record {seq} cannot be read")),
+            };
+            if let Err(problem) = taken {
+                return Ok(Err(problem));
+            }
+        }
+        from = last + 1;
+    }
+    Ok(check.finish().map_err(|problem| problem.to_string()))
+}
+
+/// A proof for somebody who has a signed head and our public key, and nothing else.
+#[derive(Clone, Debug, Serialize)]
+pub struct Proof {
+    /// The record.
+    pub record: Record,
+    /// The signed head.
+    pub checkpoint: Checkpoint,
+    /// The way from one to the other.
+    pub inclusion: Inclusion,
+    /// Our public key.
+    pub public_key: String,
+}
+
+/// Proves that the records of a call are among those that a signed head covers.
+#[tracing::instrument(name = "app.audit.prove", skip_all)]
+pub async fn prove(app: &App, call: CallId, key: &VerifyingKey) -> Result<Vec<Proof>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let search = Search { call: Some(call.as_uuid()), ..Search::default() };
+    let found = audit::search(&mut conn, &search, 10).await?;
+    if found.is_empty() {
+        return Err(Error::not_found("call", call));
+    }
+    let mut proofs = Vec::new();
+    for row in found {
+        let unreadable = || DbError::Corrupt { table: "audit_records", column: "hash" };
+        let record = rows::to_record(row).ok_or_else(unreadable)?;
+        let heads = audit::checkpoints(&mut conn, record.chain).await?;
+        let head = heads.iter().map(rows::checkpoint).find(|head| head.size > record.seq);
+        let head = head
+            .ok_or(Error::Conflict("no signed head covers the call yet: try again in a minute"))?;
+        let mut tree = Tree::new();
+        let mut from = 0;
+        while tree.size() < head.size {
+            let page = audit::records(&mut conn, record.chain, from, PAGE).await?;
+            let Some(last) = page.last().map(|row| row.seq) else { break };
+            for row in page {
+                if tree.size() < head.size {
+                    tree.push(row.hash.try_into().map_err(|_| unreadable())?);
+                }
+            }
+            from = last + 1;
+        }
+        let inclusion = Inclusion::prove(record.chain, &tree, record.seq)
+            .map_err(|error| Error::Internal(error.into()))?;
+        inclusion.verify(&record, &head, key).map_err(|error| Error::Internal(error.into()))?;
+        let public_key = data_encoding::HEXLOWER.encode(key.as_bytes());
+        proofs.push(Proof { record, checkpoint: head, inclusion, public_key });
+    }
+    Ok(proofs)
+}
+
+/// What is searched for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Only of this project; needed by whoever may not see all.
+    pub project: Option<ProjectId>,
+    /// Only of this task.
+    pub task: Option<TaskId>,
+    /// Only of this call.
+    pub call: Option<CallId>,
+    /// Only of this tool.
+    pub tool: Option<String>,
+    /// Only with this decision.
+    pub decision: Option<String>,
+    /// Only since then.
+    pub since: Option<OffsetDateTime>,
+    /// Only before.
+    pub until: Option<OffsetDateTime>,
+    /// Most records.
+    pub limit: u16,
+}
+
+/// The records that were searched for, newest first.
+#[tracing::instrument(name = "app.audit.search", skip_all)]
+pub async fn search(ctx: &mut Ctx, wanted: Wanted) -> Result<Vec<AuditView>, Error> {
+    match wanted.project {
+        Some(project) => ctx.require_in(project, Role::Viewer).await?,
+        None => ctx.require(Role::Viewer)?,
+    };
+    let search = Search {
+        project: wanted.project.map(ProjectId::as_uuid),
+        task: wanted.task.map(TaskId::as_uuid),
+        call: wanted.call.map(CallId::as_uuid),
+        tool: wanted.tool,
+        decision: wanted.decision,
+        since: wanted.since,
+        until: wanted.until,
+        before: None,
+    };
+    let found = audit::search(ctx.conn(), &search, wanted.limit.into()).await?;
+    Ok(found.into_iter().map(rows::view).collect())
+}
+
+/// Removes the records of chains that were closed longer ago than they are to be kept. What stays says, signed, that it was us.
+#[tracing::instrument(name = "app.audit.prune", skip_all)]
+pub async fn prune(app: &App, keep: Duration) -> Result<u64, Error> {
+    let keys = &app.gate()?.keys;
+    let now = app.environment().now();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let old = audit::prunable(&mut conn, now - keep, 100).await?;
+    drop(conn);
+    let mut removed = 0;
+    for (chain, records) in old {
+        let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+        let signature = keys.signing().sign(&pruning(chain, now)).to_bytes();
+        audit::prune(&mut tx, chain, now, &signature).await?;
+        tx.commit().await.map_err(DbError::from)?;
+        removed += records.unsigned_abs();
+    }
+    Ok(removed)
+}
+
+/// What is signed when the records of a chain are removed.
+fn pruning(chain: Uuid, at: OffsetDateTime) -> Vec<u8> {
+    let micros = i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
+    [b"cynode/audit/pruned/v1\0".as_slice(), chain.as_bytes(), &micros.to_be_bytes()].concat()
+}

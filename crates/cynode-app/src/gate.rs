@@ -1,0 +1,416 @@
+//! The gate: what it is made of, and what people decide about it.
+
+mod explain;
+
+use std::{collections::HashMap, sync::Arc};
+
+use cynode_core::{
+    agents::AgentRole,
+    events::EventKind,
+    ids::{ServerId, UserId},
+    roles::Role,
+};
+use cynode_db::{
+    Conn, DbError, authentication, gate, servers,
+    servers::{ServerTool, ToolServer},
+    settings,
+};
+use cynode_policy::{
+    allowlists::{self, Condition, Listed, Switches},
+    catalogue::{
+        Audience, Catalogue, CatalogueError, Definition, Entry, Origin, Override, Pin, Tool,
+    },
+    gate::Gate,
+    names::ToolName,
+    rules::{Mode, Rule, RuleSet},
+};
+use cynode_wire::gate::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool, ToolView};
+use object_store::ObjectStore;
+use serde_json::{Value, json};
+
+pub use explain::explain;
+
+use crate::{
+    App, Ctx, Error,
+    context::Told,
+    keys::Keys,
+    servers::{Reach, Reachable},
+};
+
+/// What a process needs to be a gate.
+pub struct Parts {
+    /// The keys of the installation.
+    pub keys: Keys,
+    /// The product's own tools.
+    pub native: Arc<[Definition]>,
+    /// The way to servers that people installed.
+    pub reach: Arc<dyn Reach>,
+    /// Where the bytes of artifacts are.
+    pub objects: Arc<dyn ObjectStore>,
+    /// How long records of tool calls are kept.
+    pub keep_records: time::Duration,
+}
+
+/// How much agents may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Calls in a second, of one agent to one tool.
+    pub per_second: u32,
+    /// How often the very same call may be made in a row.
+    pub identical: u32,
+    /// Calls in an hour, of one task.
+    pub per_task_hour: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_second: 50, identical: 20, per_task_hour: 20_000 }
+    }
+}
+
+/// The gate as the database describes it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The number of the last change that is in it.
+    pub epoch: i64,
+    /// The gate.
+    pub gate: Arc<Gate>,
+    /// The servers that people installed and that are in use.
+    pub servers: Arc<HashMap<ServerId, Arc<Reachable>>>,
+    /// How much agents may call.
+    pub limits: Limits,
+}
+
+/// The number that every change of the gate raises.
+pub async fn epoch(app: &App) -> Result<i64, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    Ok(gate::epoch(&mut conn).await?)
+}
+
+/// Reads the gate. What changes while it is read makes it begin again.
+#[tracing::instrument(name = "app.gate.load", skip_all)]
+pub async fn load(app: &App) -> Result<Loaded, Error> {
+    let parts = app.gate()?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    loop {
+        let before = gate::epoch(&mut conn).await?;
+        let described = Described::read(&mut conn).await?;
+        if gate::epoch(&mut conn).await? == before {
+            return described.build(before, parts);
+        }
+    }
+}
+
+/// Everything in the database that the gate is made of.
+struct Described {
+    set: HashMap<String, Override>,
+    rules: Vec<Rule>,
+    servers: Vec<ToolServer>,
+    tools: Vec<ServerTool>,
+    switches: Switches,
+    limits: Limits,
+}
+
+impl Described {
+    async fn read(conn: &mut Conn) -> Result<Self, DbError> {
+        let set = gate::tools(conn).await?.into_iter().collect();
+        let rules = gate::rules(conn).await?.into_iter().map(|stored| stored.rule).collect();
+        let (servers, tools) = (servers::list(conn).await?, servers::tools(conn, None).await?);
+        let (mut switches, mut limits) = (Switches::default(), Limits::default());
+        for setting in settings::list(conn).await? {
+            let number = || setting.value.as_u64().and_then(|value| u32::try_from(value).ok());
+            match setting.key.as_str() {
+                "gate.pm_allowed_images" => switches.pm_allowed_images = setting.value == true,
+                "gate.calls_per_second" => {
+                    limits.per_second = number().unwrap_or(limits.per_second);
+                }
+                "gate.identical_calls" => limits.identical = number().unwrap_or(limits.identical),
+                "gate.calls_per_task_hour" => {
+                    limits.per_task_hour = number().unwrap_or(limits.per_task_hour);
+                }
+                _ => {}
+            }
+        }
+        Ok(Self { set, rules, servers, tools, switches, limits })
+    }
+
+    /// The catalogue: the product's tools first, so that nobody can take their names.
+    fn catalogue(&self, native: &[Definition]) -> (Catalogue, Vec<CatalogueError>) {
+        let set = |name: &ToolName| self.set.get(name.as_str()).cloned().unwrap_or_default();
+        let own = native.iter().map(|definition| Entry {
+            set: set(&definition.name),
+            pin: Pin::Accepted,
+            definition: definition.clone(),
+        });
+        let servers: HashMap<_, _> =
+            self.servers.iter().map(|server| (server.id, server)).collect();
+        let installed = self.tools.iter().filter_map(|tool| {
+            let server = servers.get(&tool.server)?;
+            let mut set = set(&tool.name);
+            if !server.enabled {
+                set.enabled = Some(false);
+            }
+            let (definition, pin) = crate::servers::definition(server, tool);
+            Some(Entry { definition, set, pin })
+        });
+        Catalogue::build(own.chain(installed))
+    }
+
+    fn build(&self, epoch: i64, parts: &Parts) -> Result<Loaded, Error> {
+        let (catalogue, refused) = self.catalogue(&parts.native);
+        for error in refused {
+            tracing::warn!(event = "gate.tool_left_out", "{error}");
+        }
+        let rules = RuleSet::load(&self.rules, &catalogue).unwrap_or_else(|(name, error)| {
+            // Whoever changed the tools was to look after the rules; until somebody does, nothing passes.
+            tracing::error!(event = "error", rule = name, "a rule cannot be used: {error}");
+            RuleSet::broken(name)
+        });
+        let mut reachable = HashMap::new();
+        for server in self.servers.iter().filter(|server| server.enabled) {
+            reachable.insert(server.id, Arc::new(Reachable::open(server, &parts.keys)?));
+        }
+        Ok(Loaded {
+            epoch,
+            gate: Arc::new(Gate::new(catalogue, rules, self.switches)),
+            servers: Arc::new(reachable),
+            limits: self.limits,
+        })
+    }
+}
+
+/// Refuses a change after which a rule would not fit the tools any more. It must be asked inside the change's transaction.
+pub(crate) async fn still_fits(ctx: &mut Ctx, parts: &Parts) -> Result<Catalogue, Error> {
+    let described = Described::read(ctx.conn()).await?;
+    let (catalogue, _) = described.catalogue(&parts.native);
+    match RuleSet::load(&described.rules, &catalogue) {
+        Ok(_) => Ok(catalogue),
+        Err((name, error)) => Err(Error::Invalid(format!("rule `{name}`: {error}"))),
+    }
+}
+
+/// The tools that the caller may know of.
+#[tracing::instrument(name = "app.gate.tools", skip_all)]
+pub async fn tools(ctx: &mut Ctx, parts: &Parts) -> Result<Vec<ToolView>, Error> {
+    ctx.caller()?;
+    let described = Described::read(ctx.conn()).await?;
+    let (catalogue, _) = described.catalogue(&parts.native);
+    let mut views = Vec::new();
+    for tool in catalogue.tools() {
+        if let Origin::Server { id, audience, .. } = &tool.definition.origin {
+            let owner = described.servers.iter().find(|server| server.id == *id);
+            let owner = owner.map(|server| server.owner);
+            if !sees(ctx, *audience, owner).await? {
+                continue;
+            }
+        }
+        views.push(view(tool, described.switches));
+    }
+    Ok(views)
+}
+
+/// Whether the caller may know of what was installed for that audience by that owner.
+pub(crate) async fn sees(
+    ctx: &mut Ctx,
+    audience: Audience,
+    owner: Option<UserId>,
+) -> Result<bool, Error> {
+    let caller = ctx.caller()?;
+    if caller.role >= Some(Role::Viewer) || owner == Some(caller.user) {
+        return Ok(true);
+    }
+    match audience {
+        Audience::Everybody => Ok(true),
+        Audience::User(user) => Ok(user == caller.user),
+        Audience::Project(project) => {
+            let role = authentication::project_role(ctx.conn(), caller.user, project).await?;
+            Ok(role.is_some())
+        }
+    }
+}
+
+fn view(tool: &Tool, switches: Switches) -> ToolView {
+    let definition = &tool.definition;
+    let roles = AgentRole::ALL.into_iter().filter(|role| {
+        tool.scope.admits(role.kind())
+            && match definition.origin {
+                Origin::Native => {
+                    allowlists::listed(*role, &definition.name, switches) == Listed::Yes
+                }
+                Origin::Server { .. } => *role != AgentRole::WorkflowRunner,
+            }
+    });
+    ToolView {
+        name: definition.name.to_string(),
+        wire_name: definition.name.wire(),
+        aliases: definition.aliases.iter().map(ToString::to_string).collect(),
+        title: definition.title.clone(),
+        description: definition.description.clone(),
+        enabled: tool.enabled,
+        scope: tool.scope,
+        origin: match &definition.origin {
+            Origin::Native => "native".into(),
+            Origin::Server { id, .. } => id.to_string(),
+        },
+        accepted: tool.pin == Pin::Accepted,
+        unavailable: definition.missing.map(str::to_owned),
+        bound_to: definition.binding.arguments().map(str::to_owned).collect(),
+        network: definition.network,
+        annotations: json!(definition.annotations),
+        definition_digest: tool.digest.to_string(),
+        roles: roles.map(|role| role.as_str().to_owned()).collect(),
+        input_schema: definition.input.clone(),
+    }
+}
+
+/// Switches a tool on or off, or gives it another scope. It holds for every replica within a tenth of a second.
+#[tracing::instrument(name = "app.gate.set_tool", skip_all, fields(tool.name = name))]
+pub async fn set_tool(
+    ctx: &mut Ctx,
+    parts: &Parts,
+    name: &str,
+    body: SetTool,
+) -> Result<ToolView, Error> {
+    let caller = ctx.caller()?;
+    let missing = || Error::not_found("tool", name);
+    let described = Described::read(ctx.conn()).await?;
+    let (catalogue, _) = described.catalogue(&parts.native);
+    let tool = catalogue.on_the_wire(name).ok_or_else(missing)?;
+    match &tool.definition.origin {
+        Origin::Native => ctx.require(Role::Admin).map(|_| ())?,
+        Origin::Server { id, .. } => crate::servers::owned(ctx, *id).await.map(|_| ())?,
+    }
+    let name = tool.definition.name.clone();
+    let mut set = described.set.get(name.as_str()).cloned().unwrap_or_default();
+    set.enabled = body.enabled.or(set.enabled);
+    set.scope = body.scope.or(set.scope);
+    let now = ctx.now;
+    gate::set_tool(ctx.conn(), name.as_str(), &set, caller.user, now).await?;
+    gate::changed(ctx.conn()).await?;
+    let data = json!({ "tool": name, "enabled": set.enabled, "scope": set.scope });
+    ctx.record(Told::new(EventKind::ToolSet, data)).await?;
+    let (catalogue, _) = Described::read(ctx.conn()).await?.catalogue(&parts.native);
+    let tool = catalogue.get(&name).ok_or_else(missing)?;
+    Ok(view(tool, described.switches))
+}
+
+/// The allowlists, role by role.
+pub fn allowlists() -> Vec<AllowlistView> {
+    let line = |line: &allowlists::Line| AllowlistLine {
+        tools: line.tools.0.to_owned(),
+        setting: match line.only_if {
+            Condition::Always => None,
+            Condition::Setting(switch) => Some(switch.key().to_owned()),
+        },
+    };
+    let view = |role: AgentRole| AllowlistView {
+        role,
+        kind: role.kind(),
+        lines: allowlists::of(role).iter().map(line).collect(),
+    };
+    AgentRole::ALL.into_iter().map(view).collect()
+}
+
+/// The rules, by name.
+#[tracing::instrument(name = "app.gate.rules", skip_all)]
+pub async fn rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
+    ctx.require(Role::Viewer)?;
+    Ok(gate::rules(ctx.conn()).await?.into_iter().map(rule_view).collect())
+}
+
+fn rule_view(stored: gate::StoredRule) -> RuleView {
+    RuleView {
+        name: stored.rule.name,
+        mode: stored.rule.mode.as_str().to_owned(),
+        text: stored.rule.text,
+        version: stored.version,
+        updated_by: stored.updated_by,
+        updated_at: stored.updated_at,
+    }
+}
+
+/// What a person wrote, as a rule.
+pub(crate) fn rule(name: &str, body: &SetRule) -> Result<Rule, Error> {
+    let mode = Mode::from_name(&body.mode)
+        .ok_or_else(|| Error::Invalid("`mode` is `refuse`, `approve` or `shadow`".into()))?;
+    Ok(Rule { name: name.to_owned(), mode, text: body.text.clone() })
+}
+
+/// Writes a rule, if it fits the tools.
+#[tracing::instrument(name = "app.gate.set_rule", skip_all)]
+pub async fn set_rule(
+    ctx: &mut Ctx,
+    parts: &Parts,
+    name: &str,
+    body: &SetRule,
+) -> Result<RuleView, Error> {
+    let caller = ctx.require(Role::Admin)?;
+    let rule = rule(name, body)?;
+    // A name that cannot be stored is refused with the rule, not by the database.
+    RuleSet::load(std::slice::from_ref(&rule), &Catalogue::build([]).0).or_else(|(_, error)| {
+        match error {
+            cynode_policy::rules::RuleError::Name | cynode_policy::rules::RuleError::TooLong => {
+                Err(Error::Invalid(error.to_string()))
+            }
+            _ => Ok(RuleSet::none()),
+        }
+    })?;
+    let now = ctx.now;
+    gate::lock(ctx.conn()).await?;
+    let stored = gate::set_rule(ctx.conn(), &rule, caller.user, now).await?;
+    still_fits(ctx, parts).await?;
+    gate::changed(ctx.conn()).await?;
+    let data = json!({ "rule": name, "mode": body.mode, "version": stored.version });
+    ctx.record(Told::new(EventKind::RuleSet, data)).await?;
+    Ok(rule_view(stored))
+}
+
+/// Removes a rule.
+#[tracing::instrument(name = "app.gate.delete_rule", skip_all)]
+pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
+    ctx.require(Role::Admin)?;
+    gate::lock(ctx.conn()).await?;
+    if !gate::delete_rule(ctx.conn(), name).await? {
+        return Err(Error::not_found("rule", name));
+    }
+    gate::changed(ctx.conn()).await?;
+    ctx.record(Told::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
+}
+
+/// Takes up to `wanted` calls from what a task has left in its hour. Gives how many were taken and when the hour ends.
+#[tracing::instrument(name = "app.gate.take_calls", skip_all)]
+pub async fn take_calls(
+    app: &App,
+    task: cynode_core::ids::TaskId,
+    wanted: i64,
+    limit: i64,
+) -> Result<(i64, time::OffsetDateTime), Error> {
+    let now = app.environment().now();
+    let hour =
+        now.replace_time(time::Time::from_hms(now.hour(), 0, 0).unwrap_or(time::Time::MIDNIGHT));
+    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let taken = gate::take_quota(&mut tx, task, hour, wanted, limit).await?;
+    tx.commit().await.map_err(DbError::from)?;
+    Ok((taken, hour + time::Duration::hours(1)))
+}
+
+/// Settings that change what the gate decides.
+pub(crate) fn concerns(key: &str) -> bool {
+    key.starts_with("gate.")
+}
+
+/// Refuses a value of a gate setting that would be ignored.
+pub(crate) fn fits(key: &str, value: &Value) -> Result<(), Error> {
+    let number = value.as_u64().is_some_and(|value| (1..=1_000_000).contains(&value));
+    match key {
+        "gate.pm_allowed_images" if !value.is_boolean() => {
+            Err(Error::Invalid(format!("`{key}` is true or false")))
+        }
+        "gate.calls_per_second" | "gate.identical_calls" | "gate.calls_per_task_hour"
+            if !number =>
+        {
+            Err(Error::Invalid(format!("`{key}` is 1 to 1000000")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,153 @@
+//! Keys that are made from one master key. Whoever has the database alone can neither read a stored credential nor forge or
+//! test a record.
+
+use std::fmt;
+
+use chacha20poly1305::{
+    KeyInit, XChaCha20Poly1305,
+    aead::{Aead, Payload},
+};
+use cynode_audit::DigestKey;
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::{Environment, Error};
+
+/// Bytes of a nonce.
+const NONCE: usize = 24;
+
+/// The keys of an installation. All its replicas have the same.
+#[derive(Clone)]
+pub struct Keys {
+    seal: [u8; 32],
+    state: [u8; 32],
+    digest: DigestKey,
+    signing: SigningKey,
+}
+
+impl Keys {
+    /// Makes every key from the master key: one cannot be computed from another.
+    pub fn from_master(master: &[u8; 32]) -> Self {
+        Self {
+            seal: derive(master, b"cynode/seal/v1"),
+            state: derive(master, b"cynode/request-state/v1"),
+            digest: DigestKey::new(derive(master, b"cynode/audit-digest/v1")),
+            signing: SigningKey::from_bytes(&derive(master, b"cynode/audit-signing/v1")),
+        }
+    }
+
+    /// Makes digests of what must not be kept.
+    pub const fn digest(&self) -> &DigestKey {
+        &self.digest
+    }
+
+    /// Signs records.
+    pub const fn signing(&self) -> &SigningKey {
+        &self.signing
+    }
+
+    /// What anybody may check our signatures with.
+    pub fn verifying(&self) -> VerifyingKey {
+        self.signing.verifying_key()
+    }
+
+    /// A tag under something that we hand out and want back unchanged.
+    pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = mac(&self.state);
+        for part in parts {
+            // The length keeps parts from running into each other.
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+
+    /// Whether the tag is ours, without telling by the time it takes how much of it is right.
+    pub fn tagged(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
+        let own = self.tag(parts);
+        tag.len() == own.len() && own.iter().zip(tag).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    }
+
+    /// Encrypts a credential for one place: put elsewhere, it cannot be opened.
+    pub(crate) fn seal(
+        &self,
+        environment: &Environment,
+        place: &[u8],
+        secret: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let nonce = environment.bytes::<NONCE>();
+        let cipher = XChaCha20Poly1305::new(&self.seal.into());
+        let sealed = cipher.encrypt(&nonce.into(), Payload { msg: secret, aad: place });
+        let sealed = sealed.map_err(|_| Error::Internal(anyhow::anyhow!("cannot encrypt")))?;
+        Ok([nonce.as_slice(), &sealed].concat())
+    }
+
+    /// Decrypts a credential of that place.
+    pub(crate) fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Error> {
+        let wrong = || {
+            Error::Internal(anyhow::anyhow!(
+                "a credential cannot be opened: was the master key changed?"
+            ))
+        };
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or_else(wrong)?;
+        let cipher = XChaCha20Poly1305::new(&self.seal.into());
+        let opened = cipher.decrypt(&(*nonce).into(), Payload { msg: sealed, aad: place });
+        opened.map_err(|_| wrong())
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys(…)")
+    }
+}
+
+fn mac(key: &[u8; 32]) -> Hmac<Sha256> {
+    <Hmac<Sha256> as hmac::KeyInit>::new(&(*key).into_padded())
+}
+
+/// HMAC's own key has the width of a block.
+trait Padded {
+    fn into_padded(self) -> hmac::digest::Key<Hmac<Sha256>>;
+}
+
+impl Padded for [u8; 32] {
+    fn into_padded(self) -> hmac::digest::Key<Hmac<Sha256>> {
+        let mut block = hmac::digest::Key::<Hmac<Sha256>>::default();
+        block[..32].copy_from_slice(&self);
+        block
+    }
+}
+
+fn derive(master: &[u8; 32], label: &[u8]) -> [u8; 32] {
+    let mut mac = mac(master);
+    mac.update(label);
+    mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sealed_for_one_place_opens_there_and_nowhere_else() {
+        let (keys, environment) = (Keys::from_master(&[7; 32]), Environment::system());
+        let sealed = keys.seal(&environment, b"here", b"secret").unwrap();
+        assert_eq!(keys.open(b"here", &sealed).unwrap(), b"secret");
+        assert!(keys.open(b"there", &sealed).is_err());
+        assert!(Keys::from_master(&[8; 32]).open(b"here", &sealed).is_err());
+        assert!(!sealed.windows(6).any(|part| part == b"secret"));
+    }
+
+    #[test]
+    fn a_tag_is_good_for_its_parts_in_their_order_only() {
+        let keys = Keys::from_master(&[7; 32]);
+        let tag = keys.tag(&[b"ab", b"c"]);
+        assert!(keys.tagged(&[b"ab", b"c"], &tag));
+        for parts in [[b"a".as_slice(), b"bc"], [b"c", b"ab"], [b"abc", b""]] {
+            assert!(!keys.tagged(&parts, &tag));
+        }
+        assert!(!keys.tagged(&[b"ab", b"c"], &tag[..31]));
+    }
+}

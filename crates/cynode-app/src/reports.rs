@@ -1,0 +1,198 @@
+//! What agents say: that they live, how far they are, what came of it, what they found. A report is a claim, not evidence.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{AgentTokenId, JobId, TaskId},
+    roles::Role,
+    tasks::Task,
+};
+use cynode_db::agents::{self, NewVerification, Report, Speaker};
+use cynode_policy::agents::Agent;
+use cynode_wire::workflow::{Finding, VerificationStatus};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::{Ctx, Error, context::Told};
+
+/// The kinds of report that the project manager understands.
+pub const KINDS: [&str; 8] = [
+    "work_completed",
+    "review_approved",
+    "review_changes_requested",
+    "tests_passed",
+    "tests_failed",
+    "work_blocked",
+    "needs_clarification",
+    "request_human_input",
+];
+
+/// Most bytes of data that go with a report or a checkpoint.
+const MOST_BYTES: usize = 64 * 1024;
+
+/// Who speaks, from the token.
+fn speaker(agent: &Agent, task: TaskId) -> Speaker {
+    Speaker { agent: agent.token, task, job: agent.job }
+}
+
+async fn worked_on(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
+    let task = crate::tasks::get(ctx, id).await?;
+    ctx.require_in(task.project, Role::Operator).await?;
+    Ok(task)
+}
+
+/// Notes that an agent is alive.
+#[tracing::instrument(name = "app.reports.heartbeat", skip_all)]
+pub async fn heartbeat(
+    ctx: &mut Ctx,
+    agent: &Agent,
+    task: TaskId,
+    note: Option<String>,
+) -> Result<(), Error> {
+    worked_on(ctx, task).await?;
+    if note.as_ref().is_some_and(|note| note.chars().count() > 2000) {
+        return Err(Error::Invalid("`note` has at most 2000 characters".into()));
+    }
+    let now = ctx.now;
+    Ok(agents::heartbeat(ctx.conn(), speaker(agent, task), note.as_deref(), now).await?)
+}
+
+/// Keeps what an agent wants to find again after a restart.
+#[tracing::instrument(name = "app.reports.checkpoint", skip_all)]
+pub async fn checkpoint(
+    ctx: &mut Ctx,
+    agent: &Agent,
+    task: TaskId,
+    state: &Value,
+) -> Result<(), Error> {
+    worked_on(ctx, task).await?;
+    small(state)?;
+    let now = ctx.now;
+    Ok(agents::checkpoint(ctx.conn(), speaker(agent, task), state, now).await?)
+}
+
+fn small(value: &Value) -> Result<(), Error> {
+    if value.to_string().len() > MOST_BYTES {
+        return Err(Error::Invalid(format!("the data has at most {MOST_BYTES} bytes")));
+    }
+    Ok(())
+}
+
+/// The checkpoint that was kept last for the task and job.
+#[tracing::instrument(name = "app.reports.last_checkpoint", skip_all)]
+pub async fn last_checkpoint(
+    ctx: &mut Ctx,
+    task: TaskId,
+    job: Option<JobId>,
+) -> Result<Option<Value>, Error> {
+    crate::tasks::get(ctx, task).await?;
+    Ok(agents::last_checkpoint(ctx.conn(), task, job).await?)
+}
+
+/// Keeps a report to the project manager. The same call repeated by its id is kept once.
+#[tracing::instrument(name = "app.reports.report", skip_all)]
+pub async fn report(
+    ctx: &mut Ctx,
+    agent: &Agent,
+    task: TaskId,
+    kind: &str,
+    summary: String,
+    details: Value,
+) -> Result<Uuid, Error> {
+    let found = worked_on(ctx, task).await?;
+    if !KINDS.contains(&kind) {
+        return Err(Error::Invalid(format!("`kind` is one of {}", KINDS.join(", "))));
+    }
+    if !(1..=20_000).contains(&summary.chars().count()) {
+        return Err(Error::Invalid("`summary` has 1 to 20000 characters".into()));
+    }
+    small(&details)?;
+    let (id, now) = (ctx.uuid(), ctx.now);
+    let report = Report {
+        id,
+        who: speaker(agent, task),
+        role: agent.role.as_str(),
+        project: found.project,
+        kind: kind.to_owned(),
+        summary,
+        details,
+    };
+    agents::report(ctx.conn(), &report, now).await?;
+    if kind == "work_completed" {
+        agents::complete(ctx.conn(), report.who, now).await?;
+    }
+    let data = json!({ "report_id": id, "kind": kind, "role": agent.role });
+    ctx.record(Told::new(EventKind::AgentReported, data).project(found.project).task(task)).await?;
+    Ok(id)
+}
+
+/// Keeps a judgement of a task's work.
+#[tracing::instrument(name = "app.reports.verify", skip_all)]
+pub async fn verify(
+    ctx: &mut Ctx,
+    agent: AgentTokenId,
+    role: &'static str,
+    task: TaskId,
+    unit: Option<String>,
+    status: VerificationStatus,
+    findings: Vec<Finding>,
+) -> Result<Uuid, Error> {
+    // The program that drives tasks works in nobody's name; everybody else must be allowed to see the task.
+    let project = match ctx.caller() {
+        Ok(_) => worked_on(ctx, task).await?.project,
+        Err(_) => {
+            let found = cynode_db::tasks::get(ctx.conn(), task).await?;
+            found.ok_or_else(|| Error::not_found("task", task))?.project
+        }
+    };
+    let findings = serde_json::to_value(findings).map_err(|error| Error::Internal(error.into()))?;
+    small(&findings)?;
+    let (id, now) = (ctx.uuid(), ctx.now);
+    let status = match status {
+        VerificationStatus::Pass => "pass",
+        VerificationStatus::Fail => "fail",
+    };
+    let new = NewVerification { id, agent, role, task, unit, status, findings };
+    agents::verify(ctx.conn(), &new, now).await?;
+    let data = json!({ "verification_id": id, "status": status, "role": role });
+    ctx.record(Told::new(EventKind::VerificationRecorded, data).project(project).task(task))
+        .await?;
+    Ok(id)
+}
+
+/// The images that sandboxes may be made from.
+#[tracing::instrument(name = "app.reports.images", skip_all)]
+pub async fn images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
+    ctx.caller()?;
+    Ok(agents::images(ctx.conn()).await?)
+}
+
+/// Adds an image. People need the role of an admin; for the project manager a person has switched it on.
+#[tracing::instrument(name = "app.reports.add_image", skip_all)]
+pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
+    let caller = ctx.caller()?;
+    if caller.bounds.is_none() {
+        ctx.require(Role::Admin)?;
+    }
+    let good = (1..=300).contains(&image.len())
+        && image.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@".contains(&b));
+    if !good {
+        return Err(Error::Invalid(
+            "`image` is the name of an image with its tag or digest".into(),
+        ));
+    }
+    let now = ctx.now;
+    agents::add_image(ctx.conn(), image, caller.user, now).await?;
+    ctx.record(Told::new(EventKind::ImagesChanged, json!({ "image": image, "allowed": true })))
+        .await
+}
+
+/// Removes an image.
+#[tracing::instrument(name = "app.reports.remove_image", skip_all)]
+pub async fn remove_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
+    ctx.require(Role::Admin)?;
+    if !agents::remove_image(ctx.conn(), image).await? {
+        return Err(Error::not_found("image", image));
+    }
+    ctx.record(Told::new(EventKind::ImagesChanged, json!({ "image": image, "allowed": false })))
+        .await
+}

@@ -1,0 +1,78 @@
+//! Where a server may be, and what a registry's document says about it.
+
+use std::net::IpAddr;
+
+use cynode_core::roles::Role;
+use cynode_wire::gate::ServerTransport;
+use serde_json::Value;
+use url::{Host, Url};
+
+use crate::Error;
+
+/// The streamable HTTP remote of a registry's `server.json`.
+pub(super) fn transport(document: &Value) -> Result<ServerTransport, Error> {
+    // A registry answers with the document inside `server`.
+    let document = document.get("server").unwrap_or(document);
+    let remotes = document.get("remotes").and_then(Value::as_array);
+    let remote = remotes.into_iter().flatten().find(|remote| {
+        remote.get("type").and_then(Value::as_str).is_some_and(|kind| kind == "streamable-http")
+    });
+    let url = remote.and_then(|remote| remote.get("url")).and_then(Value::as_str);
+    match url {
+        Some(url) => Ok(ServerTransport::Http { url: url.to_owned() }),
+        None => Err(Error::Invalid(
+            "`server_json` names no streamable-http remote: give `transport` with the program to run instead".into(),
+        )),
+    }
+}
+
+/// Refuses a place where a server may not be. Gives whether it may be on this machine or in a private network.
+pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
+    match transport {
+        ServerTransport::Http { url } => {
+            let wrong = || {
+                Error::Invalid(
+                    "`url` is http:// or https:// with a host and without a password".into(),
+                )
+            };
+            let url: Url = url.parse().map_err(|_| wrong())?;
+            let good = matches!(url.scheme(), "http" | "https")
+                && url.username().is_empty()
+                && url.password().is_none();
+            let host = url.host().filter(|_| good).ok_or_else(wrong)?;
+            if !admin && is_private(&host) {
+                return Err(Error::forbidden(
+                    Role::Admin,
+                    "in the installation: the server is on a private address",
+                ));
+            }
+            Ok(admin)
+        }
+        ServerTransport::Stdio { command, .. } => {
+            if !admin {
+                return Err(Error::forbidden(
+                    Role::Admin,
+                    "in the installation: a program runs on our machine",
+                ));
+            }
+            if command.is_empty() || command.contains('\0') {
+                return Err(Error::Invalid("`command` is a program".into()));
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn is_private(host: &Host<&str>) -> bool {
+    match host {
+        Host::Ipv4(ip) => !crate::egress::is_public(IpAddr::V4(*ip)),
+        Host::Ipv6(ip) => !crate::egress::is_public(IpAddr::V6(*ip)),
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            name == "localhost"
+                || name.ends_with(".localhost")
+                || name.ends_with(".internal")
+                || name.ends_with(".local")
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What happens when the disk does not do what it should.
+
+use std::fs::File;
+
+use tempfile::TempDir;
+use time::macros::datetime;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{Checkpoint, Done, NewChain, Outcome, Phase, Record, Verdict};
+
+fn denial(call: u128) -> Entry {
+    Entry {
+        call: Uuid::from_u128(call),
+        at: datetime!(2026-11-15 12:00 UTC),
+        phase: Phase::Decision,
+        decision: Verdict::Deny,
+        reason: "no_rule".to_owned(),
+        rules: Vec::new(),
+        shadow: Vec::new(),
+        outcome: Some(Outcome::NotForwarded),
+        agent: None,
+        method: "tools/call".to_owned(),
+        tool: None,
+        definition: None,
+        server: None,
+        node: None,
+        policy: [0; 32],
+        catalogue: [0; 32],
+        trace: "0".repeat(32),
+        arguments: None,
+        arguments_size: 0,
+        result: None,
+        result_size: 0,
+        duration_us: 0,
+    }
+}
+
+fn open(directory: &TempDir) -> (Writer, Vec<Recovered>) {
+    let at = datetime!(2026-11-15 12:00 UTC);
+    let ids =
+        std::sync::atomic::AtomicU64::new(directory.path().read_dir().unwrap().count() as u64);
+    let next = move || ids.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let options = Options { lazy_sync: Duration::from_mins(10), ..Options::new("gateway-1") };
+    let (now, new_id): (Now, NewId) =
+        (Arc::new(move || at), Arc::new(move || Uuid::from_u128(next().into())));
+    Writer::open(directory.path(), options, SigningKey::from_bytes(&[1; 32]), now, new_id).unwrap()
+}
+
+/// A device that has no room and knows neither syncing nor cutting.
+fn full_disk() -> File {
+    File::options().append(true).open("/dev/full").unwrap()
+}
+
+/// Counts the records it is given.
+#[derive(Default)]
+struct Counting(Mutex<Vec<Record>>);
+
+impl Store for Counting {
+    fn register<'a>(&'a self, _: &'a NewChain) -> Done<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn store<'a>(&'a self, records: &'a [Record]) -> Done<'a> {
+        self.0.lock().unwrap().extend_from_slice(records);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn checkpoint<'a>(&'a self, _: &'a Checkpoint) -> Done<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_may_end_in_half_a_record_gets_no_other() {
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open(&directory);
+    let ticket = writer.append(denial(1)).unwrap();
+    writer.inner.book().write_to(full_disk());
+    assert_eq!(writer.append(denial(2)), Err(Refused::Broken));
+    assert_eq!(writer.append(denial(3)), Err(Refused::Broken));
+    assert_eq!(writer.durable(ticket).await, Err(Refused::Broken));
+    assert!(writer.status().broken);
+    drop(writer);
+    let (_writer, recovered) = open(&directory);
+    assert_eq!(recovered[0].records, 1);
+}
+
+#[tokio::test]
+async fn a_chain_that_cannot_be_followed_by_another_goes_on() {
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open(&directory);
+    writer.append(denial(1)).unwrap();
+    // The name of the next file is taken.
+    std::fs::create_dir(directory.path().join(format!("{}.wal", Uuid::from_u128(1).simple())))
+        .unwrap();
+    writer.inner.rotate(&mut writer.inner.book());
+    writer.append(denial(2)).unwrap();
+    assert_eq!(writer.status().chains, 1);
+    // The one after it is not.
+    writer.inner.rotate(&mut writer.inner.book());
+    writer.append(denial(3)).unwrap();
+    assert_eq!(writer.status().chains, 2);
+}
+
+#[tokio::test]
+async fn a_failed_sync_refuses_everything_from_then_on() {
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open(&directory);
+    let first = writer.append(denial(1)).unwrap();
+    writer.durable(first).await.unwrap();
+    let second = writer.append(denial(2)).unwrap();
+    writer.inner.book().sync_to(full_disk());
+    assert_eq!(writer.durable(second).await, Err(Refused::Broken));
+    assert_eq!(writer.durable(second).await, Err(Refused::Broken));
+    writer.durable(first).await.unwrap();
+    assert_eq!(writer.append(denial(3)), Err(Refused::Broken));
+    assert_eq!(writer.flushed().await, Err(Refused::Broken));
+}
+
+#[tokio::test]
+async fn what_reached_the_disk_before_it_failed_is_shipped_and_no_more() {
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open(&directory);
+    let first = writer.append(denial(1)).unwrap();
+    writer.durable(first).await.unwrap();
+    writer.append(denial(2)).unwrap();
+    writer.inner.book().sync_to(full_disk());
+    let (store, stop) = (Arc::new(Counting::default()), CancellationToken::new());
+    let shipping = writer.ship(Arc::clone(&store) as Arc<dyn Store>, stop.clone());
+    let (shipped, _) = tokio::join!(shipping, async {
+        let broken = writer.flushed().await;
+        stop.cancel();
+        broken
+    });
+    assert_eq!(shipped, Err(Unshipped { chains: 1 }));
+    let stored = store.0.lock().unwrap();
+    assert_eq!(stored.iter().map(|record| record.seq).collect::<Vec<_>>(), [0]);
+}

@@ -1,0 +1,10 @@
+//! A real directory, and a store in memory that can fail.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod encoding;
+mod proofs;
+mod recovery;
+mod shipping;
+mod support;
+mod verifying;
+mod writing;

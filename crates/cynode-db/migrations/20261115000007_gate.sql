@@ -1,0 +1,263 @@
+-- The gate: who calls tools, which tools there are, what people decided about them, and what was recorded.
+
+-- Tokens of agents. As with people, only a hash is kept. What an agent is tied to is here and nowhere else.
+CREATE TABLE agent_tokens (
+    agent_token_id uuid PRIMARY KEY,
+    role           text NOT NULL CHECK (role IN ('project_manager', 'project_analyst', 'architect', 'designer',
+                       'developer', 'reviewer', 'tester', 'fixer')),
+    user_id        uuid NOT NULL REFERENCES users,
+    project_id     uuid NOT NULL REFERENCES projects,
+    task_id        uuid REFERENCES tasks ON DELETE CASCADE,
+    run_id         uuid,
+    job_id         uuid REFERENCES jobs ON DELETE CASCADE,
+    profile        text NOT NULL CHECK (profile ~ '^[a-z][a-z0-9-]{0,62}$'),
+    network        boolean NOT NULL,
+    tools          text[],                   -- null: all that the role may use
+    token_hash     bytea NOT NULL UNIQUE CHECK (octet_length(token_hash) = 32),
+    issued_by      uuid REFERENCES users,    -- null: the orchestrator itself
+    created_at     timestamptz NOT NULL,
+    expires_at     timestamptz NOT NULL,
+    revoked_at     timestamptz,
+    -- Only the manager works on more than one task.
+    CONSTRAINT agent_tokens_bound CHECK (role = 'project_manager' OR task_id IS NOT NULL)
+);
+CREATE INDEX agent_tokens_by_task ON agent_tokens (task_id) WHERE revoked_at IS NULL;
+CREATE INDEX agent_tokens_by_project ON agent_tokens (project_id, agent_token_id);
+
+-- One row. Whoever changes what the gate decides by raises the number in the same transaction; every replica looks at it
+-- many times in a second.
+CREATE TABLE gate_state (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    epoch    bigint NOT NULL
+);
+INSERT INTO gate_state (epoch) VALUES (1);
+
+-- What people decided about tools, by name; a tool without a row is as it was delivered.
+CREATE TABLE gate_tools (
+    name       text PRIMARY KEY CHECK (char_length(name) BETWEEN 1 AND 64),
+    enabled    boolean,
+    scope      text CHECK (scope IN ('pm', 'sandbox', 'both')),
+    updated_by uuid NOT NULL REFERENCES users,
+    updated_at timestamptz NOT NULL
+);
+
+-- Rules that people wrote, in Cedar: each can only refuse.
+CREATE TABLE gate_rules (
+    name       text PRIMARY KEY CHECK (name ~ '^[a-z0-9-]{1,60}$'),
+    mode       text NOT NULL CHECK (mode IN ('refuse', 'approve', 'shadow')),
+    text       text NOT NULL CHECK (octet_length(text) <= 16384),
+    version    bigint NOT NULL CHECK (version >= 1),
+    updated_by uuid NOT NULL REFERENCES users,
+    updated_at timestamptz NOT NULL
+);
+
+-- Tool servers that people installed. Credentials are sealed; what is not secret is in `transport`.
+CREATE TABLE tool_servers (
+    server_id     uuid PRIMARY KEY,
+    name          text NOT NULL UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
+    title         text NOT NULL,
+    transport     jsonb NOT NULL CHECK (jsonb_typeof(transport) = 'object'),
+    sealed        bytea,
+    prefix        text NOT NULL CHECK (char_length(prefix) <= 40), -- empty: tools keep their bare names
+    audience      text NOT NULL CHECK (audience IN ('everybody', 'project', 'user')),
+    project_id    uuid REFERENCES projects,
+    owner_id      uuid NOT NULL REFERENCES users,
+    scope         text NOT NULL CHECK (scope IN ('pm', 'sandbox', 'both')),
+    timeout_ms    integer NOT NULL CHECK (timeout_ms BETWEEN 100 AND 600000),
+    max_in_flight integer NOT NULL CHECK (max_in_flight BETWEEN 1 AND 1000),
+    enabled       boolean NOT NULL,
+    listed_at     timestamptz,               -- when its tools were last read
+    failure       text,                      -- why they could not be
+    created_at    timestamptz NOT NULL,
+    updated_at    timestamptz NOT NULL,
+    CONSTRAINT tool_servers_audience CHECK ((audience = 'project') = (project_id IS NOT NULL))
+);
+
+-- What a server offers. `definition` is what it said last; only `accepted` is ever used.
+CREATE TABLE server_tools (
+    server_id   uuid NOT NULL REFERENCES tool_servers ON DELETE CASCADE,
+    tool        text NOT NULL CHECK (char_length(tool) BETWEEN 1 AND 128),
+    name        text NOT NULL CONSTRAINT server_tools_name_taken UNIQUE CHECK (char_length(name) BETWEEN 1 AND 64),
+    definition  jsonb NOT NULL,
+    accepted    jsonb,
+    annotations jsonb NOT NULL,              -- set by people; the worst until then
+    gone        boolean NOT NULL DEFAULT false,
+    accepted_by uuid REFERENCES users,
+    accepted_at timestamptz,
+    seen_at     timestamptz NOT NULL,
+    PRIMARY KEY (server_id, tool)
+);
+
+-- A person's answer to one exact call. It is used once.
+CREATE TABLE approvals (
+    approval_id      uuid PRIMARY KEY,
+    agent_token_id   uuid NOT NULL,
+    project_id       uuid REFERENCES projects,
+    task_id          uuid REFERENCES tasks ON DELETE CASCADE,
+    tool             text NOT NULL,
+    arguments_digest bytea NOT NULL CHECK (octet_length(arguments_digest) = 32),
+    policy_hash      bytea NOT NULL CHECK (octet_length(policy_hash) = 32),
+    rules            text[] NOT NULL,
+    state            text NOT NULL CHECK (state IN ('asked', 'approved', 'refused', 'used')),
+    asked_at         timestamptz NOT NULL,
+    expires_at       timestamptz NOT NULL,
+    decided_by       uuid REFERENCES users,
+    decided_at       timestamptz,
+    used_at          timestamptz,
+    call_id          uuid
+) WITH (fillfactor = 70);
+-- The same call asks once while its question is open.
+CREATE UNIQUE INDEX approvals_open ON approvals (agent_token_id, tool, arguments_digest, policy_hash)
+    WHERE state IN ('asked', 'approved', 'refused');
+CREATE INDEX approvals_waiting ON approvals (asked_at) WHERE state = 'asked';
+
+-- How many calls each task has made in its present hour.
+CREATE TABLE call_quotas (
+    task_id    uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
+    hour       timestamptz NOT NULL,
+    taken      bigint NOT NULL CHECK (taken >= 0)
+) WITH (fillfactor = 50);
+
+-- Chains of records. Each names the one before it, so that none can be taken away unseen.
+CREATE TABLE audit_chains (
+    chain_id   uuid PRIMARY KEY,
+    number     bigint NOT NULL UNIQUE CHECK (number >= 1),
+    previous   bytea NOT NULL CHECK (octet_length(previous) = 32),
+    writer     text NOT NULL,
+    started_at timestamptz NOT NULL,
+    signature  bytea NOT NULL CHECK (octet_length(signature) = 64),
+    pruned_at  timestamptz,
+    pruned     bytea CHECK (octet_length(pruned) = 64)  -- our signature under the removal
+);
+
+-- Records of tool calls. No column can hold arguments or results: only their keyed digests and sizes.
+CREATE TABLE audit_records (
+    chain_id         uuid NOT NULL,
+    seq              bigint NOT NULL CHECK (seq >= 0),
+    at               timestamptz NOT NULL,
+    call_id          uuid NOT NULL,
+    phase            text NOT NULL CHECK (phase IN ('decision', 'outcome')),
+    decision         text NOT NULL CHECK (decision IN ('allow', 'deny', 'needs_approval')),
+    reason           text NOT NULL CHECK (reason ~ '^[a-z0-9_.:-]{1,64}$'),
+    rules            text[] NOT NULL,
+    shadow           text[] NOT NULL,
+    outcome          text,
+    agent_token_id   uuid,
+    agent_kind       text,
+    agent_role       text,
+    user_id          uuid,
+    project_id       uuid,
+    task_id          uuid,
+    run_id           uuid,
+    job_id           uuid,
+    method           text NOT NULL CHECK (method ~ '^[a-z/_]{1,40}$'),
+    tool             text CHECK (char_length(tool) <= 128),
+    definition       bytea CHECK (octet_length(definition) = 32),
+    server_id        uuid,
+    node_id          uuid,
+    policy_hash      bytea NOT NULL CHECK (octet_length(policy_hash) = 32),
+    catalogue_hash   bytea NOT NULL CHECK (octet_length(catalogue_hash) = 32),
+    trace_id         text NOT NULL CHECK (trace_id ~ '^[0-9a-f]{32}$'),
+    arguments_digest bytea CHECK (octet_length(arguments_digest) = 32),
+    arguments_size   bigint NOT NULL CHECK (arguments_size >= 0),
+    result_digest    bytea CHECK (octet_length(result_digest) = 32),
+    result_size      bigint NOT NULL CHECK (result_size >= 0),
+    duration_us      bigint NOT NULL CHECK (duration_us >= 0),
+    prev             bytea NOT NULL CHECK (octet_length(prev) = 32),
+    hash             bytea NOT NULL CHECK (octet_length(hash) = 32),
+    PRIMARY KEY (chain_id, seq, at)
+) PARTITION BY RANGE (at);
+CREATE INDEX audit_records_by_task ON audit_records (task_id, at) WHERE task_id IS NOT NULL;
+CREATE INDEX audit_records_by_call ON audit_records (call_id);
+CREATE INDEX audit_records_by_time ON audit_records USING brin (at);
+
+-- Signed heads of chains.
+CREATE TABLE audit_checkpoints (
+    chain_id  uuid NOT NULL,
+    size      bigint NOT NULL CHECK (size >= 0),
+    root      bytea NOT NULL CHECK (octet_length(root) = 32),
+    head      bytea NOT NULL CHECK (octet_length(head) = 32),
+    at        timestamptz NOT NULL,
+    closed    boolean NOT NULL,
+    signature bytea NOT NULL CHECK (octet_length(signature) = 64),
+    PRIMARY KEY (chain_id, size, closed)
+);
+
+-- Stored objects: the bytes are in the object store under their digest, never here.
+CREATE TABLE artifacts (
+    artifact_id uuid PRIMARY KEY,
+    project_id  uuid NOT NULL REFERENCES projects,
+    task_id     uuid REFERENCES tasks ON DELETE CASCADE,
+    job_id      uuid,
+    name        text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 200),
+    media_type  text NOT NULL CHECK (char_length(media_type) BETWEEN 1 AND 100),
+    digest      bytea NOT NULL CHECK (octet_length(digest) = 32),
+    size        bigint NOT NULL CHECK (size >= 0),
+    created_by  uuid NOT NULL,               -- the agent token
+    created_at  timestamptz NOT NULL,
+    CONSTRAINT artifacts_once UNIQUE (task_id, name, digest)
+);
+CREATE INDEX artifacts_by_task ON artifacts (task_id, artifact_id);
+CREATE INDEX artifacts_by_digest ON artifacts (digest);
+
+-- Instructions that agents may be given.
+CREATE TABLE skills (
+    skill_id    uuid PRIMARY KEY,
+    project_id  uuid NOT NULL REFERENCES projects,
+    name        text NOT NULL CHECK (name ~ '^[a-z][a-z0-9-]{0,62}$'),
+    description text NOT NULL CHECK (char_length(description) BETWEEN 1 AND 1000),
+    body        text NOT NULL CHECK (octet_length(body) <= 65536),
+    version     bigint NOT NULL CHECK (version >= 1),
+    created_by  uuid NOT NULL REFERENCES users,
+    updated_by  uuid NOT NULL REFERENCES users,
+    created_at  timestamptz NOT NULL,
+    updated_at  timestamptz NOT NULL,
+    CONSTRAINT skills_name_taken UNIQUE (project_id, name)
+);
+
+-- What agents said of themselves: the last word of each, and every report.
+CREATE TABLE agent_states (
+    agent_token_id uuid PRIMARY KEY REFERENCES agent_tokens ON DELETE CASCADE,
+    task_id        uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    job_id         uuid,
+    heartbeat_at   timestamptz,
+    note           text CHECK (char_length(note) <= 2000),
+    checkpoint     jsonb,
+    checkpoint_at  timestamptz,
+    completed_at   timestamptz
+) WITH (fillfactor = 50);
+
+CREATE TABLE agent_reports (
+    report_id      uuid PRIMARY KEY,
+    agent_token_id uuid NOT NULL,
+    agent_role     text NOT NULL,
+    project_id     uuid NOT NULL REFERENCES projects,
+    task_id        uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    job_id         uuid,
+    kind           text NOT NULL CHECK (kind IN ('work_completed', 'review_approved', 'review_changes_requested',
+                       'tests_passed', 'tests_failed', 'work_blocked', 'needs_clarification', 'request_human_input')),
+    summary        text NOT NULL CHECK (char_length(summary) BETWEEN 1 AND 20000),
+    details        jsonb NOT NULL CHECK (jsonb_typeof(details) = 'object'),
+    reported_at    timestamptz NOT NULL
+);
+CREATE INDEX agent_reports_by_task ON agent_reports (task_id, report_id);
+
+-- What verifying a unit of work showed.
+CREATE TABLE verifications (
+    verification_id uuid PRIMARY KEY,
+    task_id         uuid NOT NULL REFERENCES tasks ON DELETE CASCADE,
+    unit_key        text CHECK (char_length(unit_key) <= 63),
+    status          text NOT NULL CHECK (status IN ('pass', 'fail')),
+    findings        jsonb NOT NULL CHECK (jsonb_typeof(findings) = 'array'),
+    recorded_by     uuid NOT NULL,           -- the agent token
+    agent_role      text NOT NULL,
+    recorded_at     timestamptz NOT NULL
+);
+CREATE INDEX verifications_by_task ON verifications (task_id, verification_id);
+
+-- Images that sandboxes may be made from.
+CREATE TABLE allowed_images (
+    image    text PRIMARY KEY CHECK (char_length(image) BETWEEN 1 AND 300),
+    added_by uuid NOT NULL REFERENCES users,
+    added_at timestamptz NOT NULL
+);

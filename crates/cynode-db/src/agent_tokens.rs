@@ -1,0 +1,266 @@
+//! Tokens of agents.
+
+use std::sync::Arc;
+
+use cynode_core::{
+    agents::AgentRole,
+    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    roles::Role,
+};
+use cynode_policy::{
+    agents::{Agent, Profile},
+    names::ToolName,
+};
+use cynode_wire::page::PageRequest;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, authentication::strongest, error::corrupt};
+
+/// A token, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentToken {
+    /// What it is good for.
+    pub agent: Agent,
+    /// The person who asked for it; `None`: the orchestrator itself.
+    pub issued_by: Option<UserId>,
+    /// When.
+    pub created_at: OffsetDateTime,
+    /// When it was revoked.
+    pub revoked_at: Option<OffsetDateTime>,
+}
+
+/// Whether a token works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenState {
+    /// It does.
+    Good,
+    /// Its time is over.
+    Expired,
+    /// It was revoked, or whoever it works for was switched off.
+    Revoked,
+}
+
+/// What is behind a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The agent.
+    pub agent: Agent,
+    /// Whether the token works.
+    pub state: TokenState,
+    /// The role of the person it works for, in the whole installation.
+    pub person: Option<Role>,
+}
+
+struct Row {
+    agent_token_id: Uuid,
+    role: String,
+    user_id: Uuid,
+    project_id: Uuid,
+    task_id: Option<Uuid>,
+    run_id: Option<Uuid>,
+    job_id: Option<Uuid>,
+    profile: String,
+    network: bool,
+    tools: Option<Vec<String>>,
+    issued_by: Option<Uuid>,
+    created_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    revoked_at: Option<OffsetDateTime>,
+}
+
+impl TryFrom<Row> for AgentToken {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        let wrong = |column| DbError::Corrupt { table: "agent_tokens", column };
+        let tools = match row.tools {
+            None => None,
+            Some(names) => {
+                let names: Result<Vec<ToolName>, _> =
+                    names.into_iter().map(ToolName::try_from).collect();
+                Some(Arc::from(names.map_err(corrupt("agent_tokens", "tools"))?))
+            }
+        };
+        let agent = Agent {
+            token: AgentTokenId::from_uuid(row.agent_token_id),
+            role: AgentRole::from_name(&row.role).ok_or_else(|| wrong("role"))?,
+            user: Some(UserId::from_uuid(row.user_id)),
+            project: Some(ProjectId::from_uuid(row.project_id)),
+            task: row.task_id.map(TaskId::from_uuid),
+            run: row.run_id.map(RunId::from_uuid),
+            job: row.job_id.map(JobId::from_uuid),
+            profile: Profile { name: row.profile.into(), network: row.network },
+            tools,
+            expires_at: Some(row.expires_at),
+        };
+        let issued_by = row.issued_by.map(UserId::from_uuid);
+        Ok(Self { agent, issued_by, created_at: row.created_at, revoked_at: row.revoked_at })
+    }
+}
+
+/// Stores a new token's hash.
+#[tracing::instrument(name = "db.agent_tokens.insert", skip_all)]
+pub async fn insert(conn: &mut Conn, token: &AgentToken, hash: &[u8; 32]) -> Result<(), DbError> {
+    let agent = &token.agent;
+    let tools: Option<Vec<String>> =
+        agent.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect());
+    sqlx::query!(
+        "
+        INSERT INTO agent_tokens (agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network,
+            tools, token_hash, issued_by, created_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+        ",
+        agent.token.as_uuid(),
+        agent.role.as_str(),
+        agent.user.map(UserId::as_uuid),
+        agent.project.map(ProjectId::as_uuid),
+        agent.task.map(TaskId::as_uuid),
+        agent.run.map(RunId::as_uuid),
+        agent.job.map(JobId::as_uuid),
+        &*agent.profile.name,
+        agent.profile.network,
+        tools.as_deref(),
+        hash as &[u8],
+        token.issued_by.map(UserId::as_uuid),
+        token.created_at,
+        agent.expires_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The agents behind those of the tokens that we know, and whether each token works at `now`.
+#[tracing::instrument(name = "db.agent_tokens.find", skip_all)]
+pub async fn find(
+    conn: &mut Conn,
+    hashes: &[[u8; 32]],
+    now: OffsetDateTime,
+) -> Result<Vec<([u8; 32], Found)>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
+            t.profile, t.network, t.tools, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
+            u.state = 'active' AS "active!", ARRAY(
+                SELECT b.role FROM role_bindings b WHERE b.user_id = t.user_id AND b.project_id IS NULL
+                UNION ALL
+                SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+                WHERE m.user_id = t.user_id AND b.project_id IS NULL
+            ) AS "roles!"
+        FROM unnest($1::bytea[]) AS shown (hash)
+        JOIN agent_tokens t ON t.token_hash = hash
+        JOIN users u USING (user_id)
+        "#,
+        hashes as &[[u8; 32]],
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let hash = row.token_hash.try_into().map_err(corrupt("agent_tokens", "token_hash"))?;
+            let state = if row.revoked_at.is_some() || !row.active {
+                TokenState::Revoked
+            } else if row.expires_at <= now {
+                TokenState::Expired
+            } else {
+                TokenState::Good
+            };
+            let token = AgentToken::try_from(Row {
+                agent_token_id: row.agent_token_id,
+                role: row.role,
+                user_id: row.user_id,
+                project_id: row.project_id,
+                task_id: row.task_id,
+                run_id: row.run_id,
+                job_id: row.job_id,
+                profile: row.profile,
+                network: row.network,
+                tools: row.tools,
+                issued_by: row.issued_by,
+                created_at: row.created_at,
+                expires_at: row.expires_at,
+                revoked_at: row.revoked_at,
+            })?;
+            Ok((hash, Found { agent: token.agent, state, person: strongest(&row.roles)? }))
+        })
+        .collect()
+}
+
+/// One token.
+pub async fn get(conn: &mut Conn, id: AgentTokenId) -> Result<Option<AgentToken>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, issued_by,
+            created_at, expires_at, revoked_at
+        FROM agent_tokens WHERE agent_token_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(AgentToken::try_from)
+    .transpose()
+}
+
+/// The tokens of a project, newest first.
+#[tracing::instrument(name = "db.agent_tokens.list", skip_all)]
+pub async fn list(
+    conn: &mut Conn,
+    project: ProjectId,
+    page: PageRequest,
+) -> Result<Vec<AgentToken>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, issued_by,
+            created_at, expires_at, revoked_at
+        FROM agent_tokens
+        WHERE project_id = $1 AND ($2::uuid IS NULL OR agent_token_id < $2)
+        ORDER BY agent_token_id DESC LIMIT $3
+        ",
+        project.as_uuid(),
+        page.after.map(|cursor| cursor.0),
+        page.rows(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(AgentToken::try_from)
+    .collect()
+}
+
+/// Ends a token. Gives whether it was there and had not been ended.
+#[tracing::instrument(name = "db.agent_tokens.revoke", skip_all)]
+pub async fn revoke(
+    conn: &mut Conn,
+    id: AgentTokenId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "UPDATE agent_tokens SET revoked_at = $2 WHERE agent_token_id = $1 AND revoked_at IS NULL",
+        id.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Ends every token of a task: nobody works on it any more.
+#[tracing::instrument(name = "db.agent_tokens.revoke_of_task", skip_all)]
+pub async fn revoke_of_task(
+    conn: &mut Conn,
+    task: TaskId,
+    now: OffsetDateTime,
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "UPDATE agent_tokens SET revoked_at = $2 WHERE task_id = $1 AND revoked_at IS NULL",
+        task.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

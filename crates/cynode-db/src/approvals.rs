@@ -1,0 +1,257 @@
+//! People's answers to exact calls.
+
+use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, TaskId, UserId};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError};
+
+/// Where a question stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalState {
+    /// Nobody has answered.
+    Asked,
+    /// A person said yes.
+    Approved,
+    /// A person said no.
+    Refused,
+    /// The yes was used.
+    Used,
+}
+
+impl ApprovalState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Asked, Self::Approved, Self::Refused, Self::Used];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Approved => "approved",
+            Self::Refused => "refused",
+            Self::Used => "used",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// What exactly is asked for: who, what, with which arguments, under which policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Who calls.
+    pub agent: AgentTokenId,
+    /// In which project.
+    pub project: Option<ProjectId>,
+    /// For which task.
+    pub task: Option<TaskId>,
+    /// The tool.
+    pub tool: String,
+    /// The keyed digest of the arguments.
+    pub arguments: [u8; 32],
+    /// The policy that wanted approval.
+    pub policy: [u8; 32],
+    /// The rules that wanted it.
+    pub rules: Vec<String>,
+}
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// Its id.
+    pub id: ApprovalId,
+    /// What is asked for.
+    pub asked: Asked,
+    /// Where it stands.
+    pub state: ApprovalState,
+    /// When it was asked.
+    pub asked_at: OffsetDateTime,
+    /// When it is too late.
+    pub expires_at: OffsetDateTime,
+    /// Who answered.
+    pub decided_by: Option<UserId>,
+}
+
+struct Row {
+    approval_id: Uuid,
+    agent_token_id: Uuid,
+    project_id: Option<Uuid>,
+    task_id: Option<Uuid>,
+    tool: String,
+    arguments_digest: Vec<u8>,
+    policy_hash: Vec<u8>,
+    rules: Vec<String>,
+    state: String,
+    asked_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    decided_by: Option<Uuid>,
+}
+
+impl TryFrom<Row> for Approval {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        let wrong = |column| DbError::Corrupt { table: "approvals", column };
+        let asked = Asked {
+            agent: AgentTokenId::from_uuid(row.agent_token_id),
+            project: row.project_id.map(ProjectId::from_uuid),
+            task: row.task_id.map(TaskId::from_uuid),
+            tool: row.tool,
+            arguments: row.arguments_digest.try_into().map_err(|_| wrong("arguments_digest"))?,
+            policy: row.policy_hash.try_into().map_err(|_| wrong("policy_hash"))?,
+            rules: row.rules,
+        };
+        Ok(Self {
+            id: ApprovalId::from_uuid(row.approval_id),
+            asked,
+            state: ApprovalState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
+            asked_at: row.asked_at,
+            expires_at: row.expires_at,
+            decided_by: row.decided_by.map(UserId::from_uuid),
+        })
+    }
+}
+
+/// The question about this exact call, made if there is none. One that is too old is asked anew.
+#[tracing::instrument(name = "db.approvals.ask", skip_all)]
+pub async fn ask(
+    conn: &mut Conn,
+    id: ApprovalId,
+    asked: &Asked,
+    now: OffsetDateTime,
+    expires_at: OffsetDateTime,
+) -> Result<Approval, DbError> {
+    sqlx::query_as!(
+        Row,
+        r#"
+        INSERT INTO approvals AS a (approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash,
+            rules, state, asked_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'asked', $9, $10)
+        ON CONFLICT (agent_token_id, tool, arguments_digest, policy_hash)
+            WHERE state IN ('asked', 'approved', 'refused')
+        DO UPDATE SET
+            approval_id = CASE WHEN a.expires_at <= $9 THEN $1 ELSE a.approval_id END,
+            state = CASE WHEN a.expires_at <= $9 THEN 'asked' ELSE a.state END,
+            asked_at = CASE WHEN a.expires_at <= $9 THEN $9 ELSE a.asked_at END,
+            decided_by = CASE WHEN a.expires_at <= $9 THEN NULL ELSE a.decided_by END,
+            decided_at = CASE WHEN a.expires_at <= $9 THEN NULL ELSE a.decided_at END,
+            expires_at = CASE WHEN a.expires_at <= $9 THEN $10 ELSE a.expires_at END
+        RETURNING approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, state,
+            asked_at, expires_at, decided_by
+        "#,
+        id.as_uuid(),
+        asked.agent.as_uuid(),
+        asked.project.map(ProjectId::as_uuid),
+        asked.task.map(TaskId::as_uuid),
+        asked.tool,
+        &asked.arguments as &[u8],
+        &asked.policy as &[u8],
+        &asked.rules,
+        now,
+        expires_at,
+    )
+    .fetch_one(conn)
+    .await?
+    .try_into()
+}
+
+/// Uses up a yes to this exact call. Only one of any number of callers gets it.
+#[tracing::instrument(name = "db.approvals.spend", skip_all)]
+pub async fn spend(
+    conn: &mut Conn,
+    asked: &Asked,
+    call: CallId,
+    now: OffsetDateTime,
+) -> Result<Option<ApprovalId>, DbError> {
+    let id = sqlx::query_scalar!(
+        "
+        UPDATE approvals SET state = 'used', used_at = $5, call_id = $6
+        WHERE agent_token_id = $1 AND tool = $2 AND arguments_digest = $3 AND policy_hash = $4 AND state = 'approved'
+            AND expires_at > $5
+        RETURNING approval_id
+        ",
+        asked.agent.as_uuid(),
+        asked.tool,
+        &asked.arguments as &[u8],
+        &asked.policy as &[u8],
+        now,
+        call.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(id.map(ApprovalId::from_uuid))
+}
+
+/// One question.
+pub async fn get(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, state,
+            asked_at, expires_at, decided_by
+        FROM approvals WHERE approval_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Approval::try_from)
+    .transpose()
+}
+
+/// The questions that wait for an answer, oldest first; of one user's projects when `member` is given.
+#[tracing::instrument(name = "db.approvals.waiting", skip_all)]
+pub async fn waiting(
+    conn: &mut Conn,
+    member: Option<UserId>,
+    now: OffsetDateTime,
+) -> Result<Vec<Approval>, DbError> {
+    sqlx::query_as!(
+        Row,
+        r#"
+        SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, state,
+            asked_at, expires_at, decided_by
+        FROM approvals a
+        WHERE state = 'asked' AND expires_at > $2
+            AND ($1::uuid IS NULL
+                OR a.project_id IN (SELECT project_id FROM project_members WHERE user_id = $1)
+                OR a.project_id IN (SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
+                    WHERE m.user_id = $1))
+        ORDER BY asked_at LIMIT 200
+        "#,
+        member.map(UserId::as_uuid),
+        now,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Approval::try_from)
+    .collect()
+}
+
+/// Answers a question that nobody has answered and that is not too old.
+#[tracing::instrument(name = "db.approvals.decide", skip_all)]
+pub async fn decide(
+    conn: &mut Conn,
+    id: ApprovalId,
+    answer: ApprovalState,
+    by: UserId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE approvals SET state = $2, decided_by = $3, decided_at = $4
+        WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4
+        ",
+        id.as_uuid(),
+        answer.as_str(),
+        by.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}

@@ -1,0 +1,125 @@
+//! Stored objects: what they are; their bytes are elsewhere.
+
+use cynode_core::ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// A stored object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// Its id.
+    pub id: ArtifactId,
+    /// The project.
+    pub project: ProjectId,
+    /// The task.
+    pub task: Option<TaskId>,
+    /// The job.
+    pub job: Option<JobId>,
+    /// What it is called.
+    pub name: String,
+    /// What kind of bytes.
+    pub media_type: String,
+    /// The SHA-256 of the bytes, under which they are stored.
+    pub digest: [u8; 32],
+    /// How many.
+    pub size: i64,
+    /// Who stored it.
+    pub created_by: AgentTokenId,
+    /// When.
+    pub created_at: OffsetDateTime,
+}
+
+struct Row {
+    artifact_id: Uuid,
+    project_id: Uuid,
+    task_id: Option<Uuid>,
+    job_id: Option<Uuid>,
+    name: String,
+    media_type: String,
+    digest: Vec<u8>,
+    size: i64,
+    created_by: Uuid,
+    created_at: OffsetDateTime,
+}
+
+impl TryFrom<Row> for Artifact {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        Ok(Self {
+            id: ArtifactId::from_uuid(row.artifact_id),
+            project: ProjectId::from_uuid(row.project_id),
+            task: row.task_id.map(TaskId::from_uuid),
+            job: row.job_id.map(JobId::from_uuid),
+            name: row.name,
+            media_type: row.media_type,
+            digest: row.digest.try_into().map_err(corrupt("artifacts", "digest"))?,
+            size: row.size,
+            created_by: AgentTokenId::from_uuid(row.created_by),
+            created_at: row.created_at,
+        })
+    }
+}
+
+/// Notes a stored object. The same bytes under the same name of the same task are there once: gives the id they have.
+#[tracing::instrument(name = "db.artifacts.insert", skip_all)]
+pub async fn insert(conn: &mut Conn, artifact: &Artifact) -> Result<ArtifactId, DbError> {
+    let id = sqlx::query_scalar!(
+        "
+        INSERT INTO artifacts (artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        ON CONFLICT ON CONSTRAINT artifacts_once DO UPDATE SET size = artifacts.size
+        RETURNING artifact_id
+        ",
+        artifact.id.as_uuid(),
+        artifact.project.as_uuid(),
+        artifact.task.map(TaskId::as_uuid),
+        artifact.job.map(JobId::as_uuid),
+        artifact.name,
+        artifact.media_type,
+        &artifact.digest as &[u8],
+        artifact.size,
+        artifact.created_by.as_uuid(),
+        artifact.created_at,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(ArtifactId::from_uuid(id))
+}
+
+/// One object.
+#[tracing::instrument(name = "db.artifacts.get", skip_all)]
+pub async fn get(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at
+        FROM artifacts WHERE artifact_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Artifact::try_from)
+    .transpose()
+}
+
+/// The objects of a task, oldest first.
+#[tracing::instrument(name = "db.artifacts.of_task", skip_all)]
+pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<Artifact>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT artifact_id, project_id, task_id, job_id, name, media_type, digest, size, created_by, created_at
+        FROM artifacts WHERE task_id = $1 ORDER BY artifact_id LIMIT 1000
+        ",
+        task.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Artifact::try_from)
+    .collect()
+}

@@ -1,0 +1,429 @@
+//! Records of tool calls, as columns. What they mean and how they are chained is `cynode-audit`'s business.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is the column of that name")]
+pub struct Row {
+    pub chain_id: Uuid,
+    pub seq: i64,
+    pub at: OffsetDateTime,
+    pub call_id: Uuid,
+    pub phase: String,
+    pub decision: String,
+    pub reason: String,
+    pub rules: Vec<String>,
+    pub shadow: Vec<String>,
+    pub outcome: Option<String>,
+    pub agent_token_id: Option<Uuid>,
+    pub agent_kind: Option<String>,
+    pub agent_role: Option<String>,
+    pub user_id: Option<Uuid>,
+    pub project_id: Option<Uuid>,
+    pub task_id: Option<Uuid>,
+    pub run_id: Option<Uuid>,
+    pub job_id: Option<Uuid>,
+    pub method: String,
+    pub tool: Option<String>,
+    pub definition: Option<Vec<u8>>,
+    pub server_id: Option<Uuid>,
+    pub node_id: Option<Uuid>,
+    pub policy_hash: Vec<u8>,
+    pub catalogue_hash: Vec<u8>,
+    pub trace_id: String,
+    pub arguments_digest: Option<Vec<u8>>,
+    pub arguments_size: i64,
+    pub result_digest: Option<Vec<u8>>,
+    pub result_size: i64,
+    pub duration_us: i64,
+    pub prev: Vec<u8>,
+    pub hash: Vec<u8>,
+}
+
+/// The beginning of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainRow {
+    /// The chain.
+    pub chain: Uuid,
+    /// Its number.
+    pub number: i64,
+    /// The link of the chain before it.
+    pub previous: [u8; 32],
+    /// Who writes it.
+    pub writer: String,
+    /// When it began.
+    pub started_at: OffsetDateTime,
+    /// Our signature.
+    pub signature: [u8; 64],
+    /// When its records were removed, and our signature under that.
+    pub pruned: Option<(OffsetDateTime, [u8; 64])>,
+}
+
+/// A signed head of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointRow {
+    /// The chain.
+    pub chain: Uuid,
+    /// How many records are covered.
+    pub size: i64,
+    /// The root over them.
+    pub root: [u8; 32],
+    /// The hash of the last.
+    pub head: [u8; 32],
+    /// When.
+    pub at: OffsetDateTime,
+    /// Whether no record follows.
+    pub closed: bool,
+    /// Our signature.
+    pub signature: [u8; 64],
+}
+
+/// Those who begin chains do it one after the other, so that numbers have no gap.
+pub async fn lock_chains(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::query!("SELECT pg_advisory_xact_lock(hashtext('cynode.audit_chains'))")
+        .fetch_one(conn)
+        .await?;
+    Ok(())
+}
+
+/// The chain of that id.
+pub async fn chain(conn: &mut Conn, id: Uuid) -> Result<Option<ChainRow>, DbError> {
+    Ok(chains_where(conn, Some(id), false).await?.pop())
+}
+
+/// The chain that was begun last.
+pub async fn last_chain(conn: &mut Conn) -> Result<Option<ChainRow>, DbError> {
+    Ok(chains_where(conn, None, true).await?.pop())
+}
+
+/// Every chain, in the order of their numbers.
+#[tracing::instrument(name = "db.audit.chains", skip_all)]
+pub async fn chains(conn: &mut Conn) -> Result<Vec<ChainRow>, DbError> {
+    chains_where(conn, None, false).await
+}
+
+async fn chains_where(
+    conn: &mut Conn,
+    id: Option<Uuid>,
+    last: bool,
+) -> Result<Vec<ChainRow>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT chain_id, number, previous, writer, started_at, signature, pruned_at, pruned FROM audit_chains
+        WHERE ($1::uuid IS NULL OR chain_id = $1)
+            AND (NOT $2::boolean OR number = (SELECT max(number) FROM audit_chains))
+        ORDER BY number
+        ",
+        id,
+        last,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let signature = row.signature.try_into().map_err(corrupt("audit_chains", "signature"));
+            let pruned = match (row.pruned_at, row.pruned) {
+                (Some(at), Some(signature)) => {
+                    Some((at, signature.try_into().map_err(corrupt("audit_chains", "pruned"))?))
+                }
+                (None, None) => None,
+                // Somebody took half of it away.
+                _ => return Err(DbError::Corrupt { table: "audit_chains", column: "pruned" }),
+            };
+            Ok(ChainRow {
+                chain: row.chain_id,
+                number: row.number,
+                previous: row.previous.try_into().map_err(corrupt("audit_chains", "previous"))?,
+                writer: row.writer,
+                started_at: row.started_at,
+                signature: signature?,
+                pruned,
+            })
+        })
+        .collect()
+}
+
+/// Begins a chain.
+#[tracing::instrument(name = "db.audit.begin", skip_all)]
+pub async fn begin(conn: &mut Conn, chain: &ChainRow) -> Result<(), DbError> {
+    sqlx::query!(
+        "INSERT INTO audit_chains (chain_id, number, previous, writer, started_at, signature) VALUES ($1, $2, $3, $4, $5, $6)",
+        chain.chain,
+        chain.number,
+        &chain.previous as &[u8],
+        chain.writer,
+        chain.started_at,
+        &chain.signature as &[u8],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Stores records that are not there yet. Gives the hashes of those that were there, by place.
+#[tracing::instrument(name = "db.audit.store", skip_all, fields(records = rows.len()))]
+pub async fn store(conn: &mut Conn, rows: &[Row]) -> Result<Vec<(i64, Vec<u8>)>, DbError> {
+    macro_rules! column {
+        ($field:ident) => {
+            &rows.iter().map(|row| row.$field.clone()).collect::<Vec<_>>() as &[_]
+        };
+    }
+    // Lists of lists cannot be unnested one by one: their elements are joined by a character that no rule's name has.
+    let join = |lists: fn(&Row) -> &[String]| -> Vec<String> {
+        rows.iter().map(|row| lists(row).join(" ")).collect()
+    };
+    let (rules, shadow) = (join(|row| &row.rules), join(|row| &row.shadow));
+    let there = sqlx::query!(
+        r#"
+        WITH given AS (
+            SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::timestamptz[], $4::uuid[], $5::text[], $6::text[], $7::text[],
+                $8::text[], $9::text[], $10::text[], $11::uuid[], $12::text[], $13::text[], $14::uuid[], $15::uuid[],
+                $16::uuid[], $17::uuid[], $18::uuid[], $19::text[], $20::text[], $21::bytea[], $22::uuid[], $23::uuid[],
+                $24::bytea[], $25::bytea[], $26::text[], $27::bytea[], $28::bigint[], $29::bytea[], $30::bigint[],
+                $31::bigint[], $32::bytea[], $33::bytea[])
+            AS g (chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
+                agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
+                policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
+                duration_us, prev, hash)
+        ), stored AS (
+            INSERT INTO audit_records (chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome,
+                agent_token_id, agent_kind, agent_role, user_id, project_id, task_id, run_id, job_id, method, tool,
+                definition, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
+                result_digest, result_size, duration_us, prev, hash)
+            SELECT chain_id, seq, at, call_id, phase, decision, reason,
+                array_remove(string_to_array(rules, ' '), ''), array_remove(string_to_array(shadow, ' '), ''), outcome,
+                agent_token_id, agent_kind, agent_role, user_id, project_id, task_id, run_id, job_id, method, tool,
+                definition, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
+                result_digest, result_size, duration_us, prev, hash
+            FROM given
+            ON CONFLICT DO NOTHING
+            RETURNING chain_id, seq
+        )
+        SELECT r.seq, r.hash FROM given g
+        JOIN audit_records r ON r.chain_id = g.chain_id AND r.seq = g.seq
+        WHERE NOT EXISTS (SELECT FROM stored s WHERE s.chain_id = g.chain_id AND s.seq = g.seq)
+        "#,
+        column!(chain_id) as &[Uuid],
+        column!(seq) as &[i64],
+        column!(at) as &[OffsetDateTime],
+        column!(call_id) as &[Uuid],
+        column!(phase) as &[String],
+        column!(decision) as &[String],
+        column!(reason) as &[String],
+        &rules as &[String],
+        &shadow as &[String],
+        column!(outcome) as &[Option<String>],
+        column!(agent_token_id) as &[Option<Uuid>],
+        column!(agent_kind) as &[Option<String>],
+        column!(agent_role) as &[Option<String>],
+        column!(user_id) as &[Option<Uuid>],
+        column!(project_id) as &[Option<Uuid>],
+        column!(task_id) as &[Option<Uuid>],
+        column!(run_id) as &[Option<Uuid>],
+        column!(job_id) as &[Option<Uuid>],
+        column!(method) as &[String],
+        column!(tool) as &[Option<String>],
+        column!(definition) as &[Option<Vec<u8>>],
+        column!(server_id) as &[Option<Uuid>],
+        column!(node_id) as &[Option<Uuid>],
+        column!(policy_hash) as &[Vec<u8>],
+        column!(catalogue_hash) as &[Vec<u8>],
+        column!(trace_id) as &[String],
+        column!(arguments_digest) as &[Option<Vec<u8>>],
+        column!(arguments_size) as &[i64],
+        column!(result_digest) as &[Option<Vec<u8>>],
+        column!(result_size) as &[i64],
+        column!(duration_us) as &[i64],
+        column!(prev) as &[Vec<u8>],
+        column!(hash) as &[Vec<u8>],
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(there.into_iter().map(|row| (row.seq, row.hash)).collect())
+}
+
+/// Keeps a signed head; one of the same size may be there already.
+#[tracing::instrument(name = "db.audit.checkpoint", skip_all)]
+pub async fn checkpoint(conn: &mut Conn, row: &CheckpointRow) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO audit_checkpoints (chain_id, size, root, head, at, closed, signature)
+        VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
+        ",
+        row.chain,
+        row.size,
+        &row.root as &[u8],
+        &row.head as &[u8],
+        row.at,
+        row.closed,
+        &row.signature as &[u8],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The signed heads of a chain, smallest first.
+#[tracing::instrument(name = "db.audit.checkpoints", skip_all)]
+pub async fn checkpoints(conn: &mut Conn, chain: Uuid) -> Result<Vec<CheckpointRow>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT chain_id, size, root, head, at, closed, signature FROM audit_checkpoints
+        WHERE chain_id = $1 ORDER BY size, closed
+        ",
+        chain,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let wrong = |column| corrupt("audit_checkpoints", column);
+            Ok(CheckpointRow {
+                chain: row.chain_id,
+                size: row.size,
+                root: row.root.try_into().map_err(wrong("root"))?,
+                head: row.head.try_into().map_err(wrong("head"))?,
+                at: row.at,
+                closed: row.closed,
+                signature: row.signature.try_into().map_err(wrong("signature"))?,
+            })
+        })
+        .collect()
+}
+
+/// Chains that records or heads name and that nobody began.
+pub async fn strays(conn: &mut Conn) -> Result<Vec<Uuid>, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT chain_id AS "chain_id!" FROM (
+            SELECT DISTINCT chain_id FROM audit_records UNION SELECT DISTINCT chain_id FROM audit_checkpoints
+        ) named
+        WHERE NOT EXISTS (SELECT FROM audit_chains c WHERE c.chain_id = named.chain_id)
+        "#
+    );
+    Ok(found.fetch_all(conn).await?)
+}
+
+/// The next records of a chain, in order. `from` is the first place wanted.
+#[tracing::instrument(name = "db.audit.records", skip_all)]
+pub async fn records(
+    conn: &mut Conn,
+    chain: Uuid,
+    from: i64,
+    limit: i64,
+) -> Result<Vec<Row>, DbError> {
+    Ok(sqlx::query_as!(
+        Row,
+        "
+        SELECT chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
+            agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
+            policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
+            duration_us, prev, hash
+        FROM audit_records WHERE chain_id = $1 AND seq >= $2 ORDER BY seq, at LIMIT $3
+        ",
+        chain,
+        from,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// What is searched for.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// Only of this project.
+    pub project: Option<Uuid>,
+    /// Only of this task.
+    pub task: Option<Uuid>,
+    /// Only of this call.
+    pub call: Option<Uuid>,
+    /// Only of this tool.
+    pub tool: Option<String>,
+    /// Only with this decision.
+    pub decision: Option<String>,
+    /// Only since then.
+    pub since: Option<OffsetDateTime>,
+    /// Only before.
+    pub until: Option<OffsetDateTime>,
+    /// Only before this place, for the next page.
+    pub before: Option<(OffsetDateTime, i64)>,
+}
+
+/// The records that were searched for, newest first.
+#[tracing::instrument(name = "db.audit.search", skip_all)]
+pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<Row>, DbError> {
+    Ok(sqlx::query_as!(
+        Row,
+        "
+        SELECT chain_id, seq, at, call_id, phase, decision, reason, rules, shadow, outcome, agent_token_id, agent_kind,
+            agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition, server_id, node_id,
+            policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
+            duration_us, prev, hash
+        FROM audit_records
+        WHERE ($1::uuid IS NULL OR project_id = $1) AND ($2::uuid IS NULL OR task_id = $2)
+            AND ($3::uuid IS NULL OR call_id = $3) AND ($4::text IS NULL OR tool = $4)
+            AND ($5::text IS NULL OR decision = $5) AND ($6::timestamptz IS NULL OR at >= $6)
+            AND ($7::timestamptz IS NULL OR at < $7)
+            AND ($8::timestamptz IS NULL OR (at, seq) < ($8, $9::bigint))
+        ORDER BY at DESC, seq DESC LIMIT $10
+        ",
+        search.project,
+        search.task,
+        search.call,
+        search.tool,
+        search.decision,
+        search.since,
+        search.until,
+        search.before.map(|before| before.0),
+        search.before.map(|before| before.1),
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Chains that were closed before `before` and still have their records.
+#[tracing::instrument(name = "db.audit.prunable", skip_all)]
+pub async fn prunable(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    limit: i64,
+) -> Result<Vec<(Uuid, i64)>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT c.chain_id, k.size FROM audit_chains c
+        JOIN audit_checkpoints k ON k.chain_id = c.chain_id AND k.closed
+        WHERE c.pruned_at IS NULL AND k.at < $1 ORDER BY c.number LIMIT $2
+        ",
+        before,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.chain_id, row.size)).collect())
+}
+
+/// Removes the records of a chain and keeps our signature under that.
+#[tracing::instrument(name = "db.audit.prune", skip_all)]
+pub async fn prune(
+    conn: &mut Conn,
+    chain: Uuid,
+    at: OffsetDateTime,
+    signature: &[u8; 64],
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE audit_chains SET pruned_at = $2, pruned = $3 WHERE chain_id = $1",
+        chain,
+        at,
+        signature as &[u8],
+    )
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query!("DELETE FROM audit_records WHERE chain_id = $1", chain).execute(conn).await?;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! What people decided about tools: switches, scopes, rules, quotas.
+
+use cynode_core::{
+    agents::ToolScope,
+    ids::{TaskId, UserId},
+};
+use cynode_policy::{
+    catalogue::Override,
+    rules::{Mode, Rule},
+};
+use time::OffsetDateTime;
+
+use crate::{Conn, DbError};
+
+/// The number that every change raises.
+pub async fn epoch(conn: &mut Conn) -> Result<i64, DbError> {
+    Ok(sqlx::query_scalar!("SELECT epoch FROM gate_state").fetch_one(conn).await?)
+}
+
+/// Notes, in the transaction of the change, that every replica must look again.
+#[tracing::instrument(name = "db.gate.changed", skip_all)]
+pub async fn changed(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::query!("UPDATE gate_state SET epoch = epoch + 1").execute(conn).await?;
+    Ok(())
+}
+
+/// What people decided about tools, by name.
+#[tracing::instrument(name = "db.gate.tools", skip_all)]
+pub async fn tools(conn: &mut Conn) -> Result<Vec<(String, Override)>, DbError> {
+    let rows = sqlx::query!("SELECT name, enabled, scope FROM gate_tools").fetch_all(conn).await?;
+    rows.into_iter()
+        .map(|row| {
+            let scope = row.scope.map(|name| {
+                let wrong = DbError::Corrupt { table: "gate_tools", column: "scope" };
+                ToolScope::from_name(&name).ok_or(wrong)
+            });
+            Ok((row.name, Override { enabled: row.enabled, scope: scope.transpose()? }))
+        })
+        .collect()
+}
+
+/// Sets what people decided about a tool.
+#[tracing::instrument(name = "db.gate.set_tool", skip_all, fields(tool.name = name))]
+pub async fn set_tool(
+    conn: &mut Conn,
+    name: &str,
+    set: &Override,
+    by: UserId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO gate_tools (name, enabled, scope, updated_by, updated_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (name) DO UPDATE SET enabled = $2, scope = $3, updated_by = $4, updated_at = $5
+        ",
+        name,
+        set.enabled,
+        set.scope.map(ToolScope::as_str),
+        by.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A rule with what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRule {
+    /// The rule.
+    pub rule: Rule,
+    /// How often it was written.
+    pub version: i64,
+    /// Who wrote it last.
+    pub updated_by: UserId,
+    /// When.
+    pub updated_at: OffsetDateTime,
+}
+
+/// All rules, by name.
+#[tracing::instrument(name = "db.gate.rules", skip_all)]
+pub async fn rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
+    let rows = sqlx::query!(
+        "SELECT name, mode, text, version, updated_by, updated_at FROM gate_rules ORDER BY name"
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let mode = Mode::from_name(&row.mode)
+                .ok_or(DbError::Corrupt { table: "gate_rules", column: "mode" })?;
+            Ok(StoredRule {
+                rule: Rule { name: row.name, mode, text: row.text },
+                version: row.version,
+                updated_by: UserId::from_uuid(row.updated_by),
+                updated_at: row.updated_at,
+            })
+        })
+        .collect()
+}
+
+/// Writers of rules and whoever changes the catalogue wait for each other: each rule is checked against the tools that
+/// there are.
+pub async fn lock(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::query!("SELECT epoch FROM gate_state FOR UPDATE").fetch_one(conn).await?;
+    Ok(())
+}
+
+/// Writes a rule.
+#[tracing::instrument(name = "db.gate.set_rule", skip_all)]
+pub async fn set_rule(
+    conn: &mut Conn,
+    rule: &Rule,
+    by: UserId,
+    now: OffsetDateTime,
+) -> Result<StoredRule, DbError> {
+    let row = sqlx::query!(
+        "
+        INSERT INTO gate_rules (name, mode, text, version, updated_by, updated_at) VALUES ($1, $2, $3, 1, $4, $5)
+        ON CONFLICT (name) DO UPDATE
+        SET mode = $2, text = $3, version = gate_rules.version + 1, updated_by = $4, updated_at = $5
+        RETURNING version
+        ",
+        rule.name,
+        rule.mode.as_str(),
+        rule.text,
+        by.as_uuid(),
+        now,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(StoredRule { rule: rule.clone(), version: row.version, updated_by: by, updated_at: now })
+}
+
+/// Removes a rule. Gives whether it was there.
+#[tracing::instrument(name = "db.gate.delete_rule", skip_all)]
+pub async fn delete_rule(conn: &mut Conn, name: &str) -> Result<bool, DbError> {
+    let done = sqlx::query!("DELETE FROM gate_rules WHERE name = $1", name).execute(conn).await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Takes up to `wanted` calls of a task's hour; fewer when the limit is near, none when it is reached. It must be called
+/// inside a transaction, so that two who take at once take one after the other.
+#[tracing::instrument(name = "db.gate.take_quota", skip_all, fields(task.id = %task))]
+pub async fn take_quota(
+    conn: &mut Conn,
+    task: TaskId,
+    hour: OffsetDateTime,
+    wanted: i64,
+    limit: i64,
+) -> Result<i64, DbError> {
+    sqlx::query!(
+        "INSERT INTO call_quotas (task_id, hour, taken) VALUES ($1, $2, 0) ON CONFLICT (task_id) DO NOTHING",
+        task.as_uuid(),
+        hour,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let row = sqlx::query!(
+        "SELECT hour, taken FROM call_quotas WHERE task_id = $1 FOR UPDATE",
+        task.as_uuid(),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    let before = if row.hour == hour { row.taken } else { 0 };
+    let given = wanted.min(limit - before).max(0);
+    sqlx::query!(
+        "UPDATE call_quotas SET hour = $2, taken = $3 WHERE task_id = $1",
+        task.as_uuid(),
+        hour,
+        before + given,
+    )
+    .execute(conn)
+    .await?;
+    Ok(given)
+}

@@ -1,0 +1,381 @@
+//! Tool servers that people installed, and what they offer.
+
+use cynode_core::{
+    agents::ToolScope,
+    ids::{ProjectId, ServerId, UserId},
+};
+use cynode_policy::{catalogue::Audience, names::ToolName};
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// A server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolServer {
+    /// Its id.
+    pub id: ServerId,
+    /// What people call it; unique.
+    pub name: String,
+    /// What people read.
+    pub title: String,
+    /// How it is reached, without secrets.
+    pub transport: Value,
+    /// Its credentials, sealed.
+    pub sealed: Option<Vec<u8>>,
+    /// What its tools' names begin with; empty for none.
+    pub prefix: String,
+    /// Whose agents may use it.
+    pub audience: Audience,
+    /// Who installed it.
+    pub owner: UserId,
+    /// Who may call its tools, unless a tool has another scope.
+    pub scope: ToolScope,
+    /// How long a call may take.
+    pub timeout_ms: i32,
+    /// Most calls at once.
+    pub max_in_flight: i32,
+    /// Whether it is in use.
+    pub enabled: bool,
+    /// When its tools were last read.
+    pub listed_at: Option<OffsetDateTime>,
+    /// Why they could not be.
+    pub failure: Option<String>,
+    /// When it was installed.
+    pub created_at: OffsetDateTime,
+}
+
+/// A tool that a server offers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerTool {
+    /// The server.
+    pub server: ServerId,
+    /// What the server calls it.
+    pub tool: String,
+    /// What we call it.
+    pub name: ToolName,
+    /// What the server said last.
+    pub definition: Value,
+    /// What a person accepted.
+    pub accepted: Option<Value>,
+    /// What it does to the world, as a person judged it.
+    pub annotations: Value,
+    /// Whether the server offers it no more.
+    pub gone: bool,
+    /// Who accepted it.
+    pub accepted_by: Option<UserId>,
+}
+
+struct Row {
+    server_id: Uuid,
+    name: String,
+    title: String,
+    transport: Value,
+    sealed: Option<Vec<u8>>,
+    prefix: String,
+    audience: String,
+    project_id: Option<Uuid>,
+    owner_id: Uuid,
+    scope: String,
+    timeout_ms: i32,
+    max_in_flight: i32,
+    enabled: bool,
+    listed_at: Option<OffsetDateTime>,
+    failure: Option<String>,
+    created_at: OffsetDateTime,
+}
+
+impl TryFrom<Row> for ToolServer {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        let wrong = |column| DbError::Corrupt { table: "tool_servers", column };
+        let audience = match (row.audience.as_str(), row.project_id) {
+            ("everybody", None) => Audience::Everybody,
+            ("user", None) => Audience::User(UserId::from_uuid(row.owner_id)),
+            ("project", Some(project)) => Audience::Project(ProjectId::from_uuid(project)),
+            _ => return Err(wrong("audience")),
+        };
+        Ok(Self {
+            id: ServerId::from_uuid(row.server_id),
+            name: row.name,
+            title: row.title,
+            transport: row.transport,
+            sealed: row.sealed,
+            prefix: row.prefix,
+            audience,
+            owner: UserId::from_uuid(row.owner_id),
+            scope: ToolScope::from_name(&row.scope).ok_or_else(|| wrong("scope"))?,
+            timeout_ms: row.timeout_ms,
+            max_in_flight: row.max_in_flight,
+            enabled: row.enabled,
+            listed_at: row.listed_at,
+            failure: row.failure,
+            created_at: row.created_at,
+        })
+    }
+}
+
+/// The name and the project of an audience in the database.
+fn columns(audience: Audience) -> (&'static str, Option<Uuid>) {
+    match audience {
+        Audience::Everybody => ("everybody", None),
+        Audience::User(_) => ("user", None),
+        Audience::Project(project) => ("project", Some(project.as_uuid())),
+    }
+}
+
+/// Installs a server.
+#[tracing::instrument(name = "db.servers.insert", skip_all)]
+pub async fn insert(conn: &mut Conn, server: &ToolServer) -> Result<(), DbError> {
+    let (audience, project) = columns(server.audience);
+    sqlx::query!(
+        "
+        INSERT INTO tool_servers (server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope,
+            timeout_ms, max_in_flight, enabled, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14)
+        ",
+        server.id.as_uuid(),
+        server.name,
+        server.title,
+        server.transport,
+        server.sealed,
+        server.prefix,
+        audience,
+        project,
+        server.owner.as_uuid(),
+        server.scope.as_str(),
+        server.timeout_ms,
+        server.max_in_flight,
+        server.enabled,
+        server.created_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Changes what may be changed about a server.
+#[tracing::instrument(name = "db.servers.update", skip_all)]
+pub async fn update(
+    conn: &mut Conn,
+    server: &ToolServer,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE tool_servers SET title = $2, scope = $3, timeout_ms = $4, max_in_flight = $5, enabled = $6, updated_at = $7
+        WHERE server_id = $1
+        ",
+        server.id.as_uuid(),
+        server.title,
+        server.scope.as_str(),
+        server.timeout_ms,
+        server.max_in_flight,
+        server.enabled,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Removes a server and everything it offers.
+#[tracing::instrument(name = "db.servers.delete", skip_all)]
+pub async fn delete(conn: &mut Conn, id: ServerId) -> Result<bool, DbError> {
+    let done = sqlx::query!("DELETE FROM tool_servers WHERE server_id = $1", id.as_uuid())
+        .execute(conn)
+        .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Every server, by name.
+#[tracing::instrument(name = "db.servers.list", skip_all)]
+pub async fn list(conn: &mut Conn) -> Result<Vec<ToolServer>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope, timeout_ms,
+            max_in_flight, enabled, listed_at, failure, created_at
+        FROM tool_servers ORDER BY name
+        "
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(ToolServer::try_from)
+    .collect()
+}
+
+/// One server.
+pub async fn get(conn: &mut Conn, id: ServerId) -> Result<Option<ToolServer>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT server_id, name, title, transport, sealed, prefix, audience, project_id, owner_id, scope, timeout_ms,
+            max_in_flight, enabled, listed_at, failure, created_at
+        FROM tool_servers WHERE server_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(ToolServer::try_from)
+    .transpose()
+}
+
+struct ToolRow {
+    server_id: Uuid,
+    tool: String,
+    name: String,
+    definition: Value,
+    accepted: Option<Value>,
+    annotations: Value,
+    gone: bool,
+    accepted_by: Option<Uuid>,
+}
+
+impl TryFrom<ToolRow> for ServerTool {
+    type Error = DbError;
+
+    fn try_from(row: ToolRow) -> Result<Self, DbError> {
+        Ok(Self {
+            server: ServerId::from_uuid(row.server_id),
+            tool: row.tool,
+            name: row.name.try_into().map_err(corrupt("server_tools", "name"))?,
+            definition: row.definition,
+            accepted: row.accepted,
+            annotations: row.annotations,
+            gone: row.gone,
+            accepted_by: row.accepted_by.map(UserId::from_uuid),
+        })
+    }
+}
+
+/// What servers offer, by name; of one server when it is given.
+#[tracing::instrument(name = "db.servers.tools", skip_all)]
+pub async fn tools(conn: &mut Conn, server: Option<ServerId>) -> Result<Vec<ServerTool>, DbError> {
+    sqlx::query_as!(
+        ToolRow,
+        "
+        SELECT server_id, tool, name, definition, accepted, annotations, gone, accepted_by
+        FROM server_tools WHERE $1::uuid IS NULL OR server_id = $1 ORDER BY name
+        ",
+        server.map(ServerId::as_uuid),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(ServerTool::try_from)
+    .collect()
+}
+
+/// Notes that a server offers a tool, with this definition. Gives whether that is new or another than before; what was
+/// accepted stays as it is.
+#[tracing::instrument(name = "db.servers.offer", skip_all)]
+pub async fn offer(
+    conn: &mut Conn,
+    tool: &ServerTool,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let row = sqlx::query!(
+        r#"
+        WITH before AS (SELECT definition, gone FROM server_tools WHERE server_id = $1 AND tool = $2)
+        INSERT INTO server_tools (server_id, tool, name, definition, annotations, seen_at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (server_id, tool) DO UPDATE SET definition = $4, gone = false, seen_at = $6
+        RETURNING NOT EXISTS (SELECT FROM before WHERE definition = $4 AND NOT gone) AS "changed!"
+        "#,
+        tool.server.as_uuid(),
+        tool.tool,
+        tool.name.as_str(),
+        tool.definition,
+        tool.annotations,
+        now,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(row.changed)
+}
+
+/// Notes which tools a server offers no more. Gives how many went.
+#[tracing::instrument(name = "db.servers.only", skip_all)]
+pub async fn only(conn: &mut Conn, server: ServerId, offered: &[String]) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "UPDATE server_tools SET gone = true WHERE server_id = $1 AND NOT gone AND NOT tool = ANY($2)",
+        server.as_uuid(),
+        offered,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Notes that a server's tools were read, or why not.
+#[tracing::instrument(name = "db.servers.listed", skip_all)]
+pub async fn listed(
+    conn: &mut Conn,
+    server: ServerId,
+    failure: Option<&str>,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE tool_servers
+        SET listed_at = CASE WHEN $2::text IS NULL THEN $3::timestamptz ELSE listed_at END, failure = $2
+        WHERE server_id = $1
+        ",
+        server.as_uuid(),
+        failure,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Accepts exactly the definition that the person saw.
+#[tracing::instrument(name = "db.servers.accept", skip_all)]
+pub async fn accept(
+    conn: &mut Conn,
+    server: ServerId,
+    tool: &str,
+    seen: &Value,
+    by: UserId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE server_tools SET accepted = definition, accepted_by = $4, accepted_at = $5
+        WHERE server_id = $1 AND tool = $2 AND definition = $3
+        ",
+        server.as_uuid(),
+        tool,
+        seen,
+        by.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Sets what a tool does to the world.
+#[tracing::instrument(name = "db.servers.judge", skip_all)]
+pub async fn judge(
+    conn: &mut Conn,
+    server: ServerId,
+    tool: &str,
+    annotations: &Value,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "UPDATE server_tools SET annotations = $3 WHERE server_id = $1 AND tool = $2",
+        server.as_uuid(),
+        tool,
+        annotations,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}

@@ -1,0 +1,223 @@
+//! What is answered: results and failures, in the words of the protocol.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use cynode_policy::reasons::Reason;
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::envelope::{Era, LEGACY, MODERN};
+
+/// Codes of failures: those that the protocol reserves, and ours, which stay outside its range.
+pub(crate) mod code {
+    /// The body is no JSON.
+    pub(crate) const PARSE: i64 = -32700;
+    /// The body is no message.
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    /// There is no such method.
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    /// The facts are wrong.
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    /// Our fault.
+    pub(crate) const INTERNAL: i64 = -32603;
+    /// A header says something else than the body.
+    pub(crate) const HEADER_MISMATCH: i64 = -32020;
+    /// The caller's client lacks something that is needed.
+    pub(crate) const MISSING_CAPABILITY: i64 = -32021;
+    /// The revision is not spoken here.
+    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+    /// No token, or none that works.
+    pub(crate) const UNAUTHENTICATED: i64 = 401;
+    /// A token of the wrong kind, or a page of somebody else.
+    pub(crate) const FORBIDDEN: i64 = 403;
+    /// It cannot be decided or recorded now.
+    pub(crate) const UNAVAILABLE: i64 = 503;
+}
+
+/// A failure of the protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure(Box<Told>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    status: StatusCode,
+    code: i64,
+    message: String,
+    data: Option<Value>,
+    id: Option<Value>,
+}
+
+impl Failure {
+    /// A request that is wrong.
+    pub(crate) fn bad(code: i64, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// Any failure.
+    pub(crate) fn new(status: StatusCode, code: i64, message: impl Into<String>) -> Self {
+        Self(Box::new(Told { status, code, message: message.into(), data: None, id: None }))
+    }
+
+    /// A revision that is not spoken here.
+    pub(crate) fn unsupported(requested: &str) -> Self {
+        let requested: String = requested.chars().take(60).collect();
+        let mut failure = Self::bad(code::UNSUPPORTED_VERSION, "this revision is not spoken here");
+        failure.0.data = Some(json!({ "supported": supported(), "requested": requested }));
+        failure
+    }
+
+    /// A failure that a tool's server answered with, passed on.
+    pub(crate) fn passed_on(code: i64, message: String, data: Option<Value>) -> Self {
+        let status = match code {
+            code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            code::PARSE
+            | code::INVALID_REQUEST
+            | code::INVALID_PARAMS
+            | code::HEADER_MISMATCH
+            | code::MISSING_CAPABILITY
+            | code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        };
+        let mut failure = Self::new(status, code, message);
+        failure.0.data = data;
+        failure
+    }
+
+    /// The same, in answer to that request.
+    #[must_use]
+    pub(crate) fn of(mut self, id: Option<Value>) -> Self {
+        self.0.id = self.0.id.or(id);
+        self
+    }
+
+    /// The code.
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> i64 {
+        self.0.code
+    }
+
+    /// The message, as JSON.
+    pub(crate) fn body(&self) -> Value {
+        let mut error = json!({ "code": self.0.code, "message": self.0.message });
+        if let Some(data) = &self.0.data {
+            error["data"] = data.clone();
+        }
+        json!({ "jsonrpc": "2.0", "id": self.0.id, "error": error })
+    }
+
+    /// The answer. In the older era a failure of a request that was understood is not a failure of the transport.
+    pub(crate) fn response(&self, era: Era) -> Response {
+        let Told { status, id, .. } = &*self.0;
+        let understood =
+            id.is_some() && !matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let status = if era == Era::Legacy && understood { StatusCode::OK } else { *status };
+        json_response(status, self.body().to_string())
+    }
+}
+
+/// The revisions that are spoken here.
+pub(crate) fn supported() -> Vec<&'static str> {
+    std::iter::once(MODERN).chain(LEGACY).collect()
+}
+
+/// JSON on one line.
+pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response()
+}
+
+/// The message with a result.
+pub(crate) fn result(id: &Value, result: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}")
+}
+
+/// What a model and a program are told when the gate says no. It is a result of the call and not a failure of the protocol,
+/// so that the model reads it and stops.
+pub(crate) fn refusal(
+    era: Era,
+    reason: &Reason,
+    until: Option<OffsetDateTime>,
+    now: OffsetDateTime,
+) -> Value {
+    let mut text = format!("Refused ({}): {reason}. {}", reason.code(), reason.advice());
+    let mut refused = json!({
+        "code": reason.code(),
+        "step": reason.step().as_str(),
+        "reason": reason.to_string(),
+        "advice": reason.advice(),
+    });
+    if let Some(until) = until {
+        let wait = (until - now).whole_milliseconds().max(0);
+        let at = until.format(&Rfc3339).unwrap_or_default();
+        text = format!("{text} Try again at {at}, in {wait} ms.");
+        refused["reset_at"] = json!(at);
+        refused["retry_after_ms"] = json!(wait);
+    }
+    failed(era, &text, &json!({ "refused": refused }))
+}
+
+/// A result that says that the call came to nothing.
+pub(crate) fn failed(era: Era, text: &str, structured: &Value) -> Value {
+    complete(
+        era,
+        json!({
+            "content": [{ "type": "text", "text": text }],
+            "structuredContent": structured,
+            "isError": true,
+        }),
+    )
+}
+
+/// A result of a native tool. For a model it is said as text too; a program reads the structure alone.
+pub(crate) fn succeeded(era: Era, value: Value, reader: Reader) -> Value {
+    let content = match (&value, reader) {
+        (Value::Object(_), Reader::Program) => json!([]),
+        (Value::String(text), _) => json!([{ "type": "text", "text": text }]),
+        (value, _) => json!([{ "type": "text", "text": value.to_string() }]),
+    };
+    let mut result = json!({ "content": content, "isError": false });
+    // Structured content is an object; anything else is only shown.
+    if value.is_object() {
+        result["structuredContent"] = value;
+    }
+    complete(era, result)
+}
+
+/// Who reads a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A model.
+    Model,
+    /// A program of the installation.
+    Program,
+}
+
+/// Says, in the era that wants it said, that nothing more is needed.
+pub(crate) fn complete(era: Era, mut result: Value) -> Value {
+    if era == Era::Modern && result.get("resultType").is_none() {
+        result["resultType"] = json!("complete");
+    }
+    result
+}
+
+/// The name of a call, for whoever asks later what became of it.
+pub(crate) fn with_call(mut response: Response, call: cynode_core::ids::CallId) -> Response {
+    if let Ok(value) = HeaderValue::from_str(&call.to_string()) {
+        response.headers_mut().insert("x-cynode-call-id", value);
+    }
+    response
+}
+
+/// What says where tokens come from.
+pub(crate) fn challenge(headers: &HeaderMap, error: &str, scope: Option<&str>) -> HeaderValue {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let safe = host.bytes().all(|b| b.is_ascii_alphanumeric() || b".:-[]".contains(&b));
+    let host = if safe { host } else { "localhost" };
+    let scope = scope.map(|scope| format!(", scope=\"{scope}\"")).unwrap_or_default();
+    let text = format!(
+        "Bearer error=\"{error}\"{scope}, resource_metadata=\"http://{host}/.well-known/oauth-protected-resource/mcp\""
+    );
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))
+}

@@ -1,0 +1,93 @@
+//! Answers that come in pieces: progress first, then the result.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::event_stream;
+use crate::{
+    Inner,
+    answers::with_call,
+    calls::{Admitted, Hangup, Line},
+    upstream::Progress,
+};
+
+/// How many messages of progress may wait for a slow reader; what does not fit is left out.
+const ROOM: usize = 64;
+
+/// Carries a call out and tells how far it is.
+pub(super) fn progress(
+    inner: Arc<Inner>,
+    admitted: Admitted,
+    hangup: Hangup,
+    key: ([u8; 32], String),
+) -> Response {
+    let call = admitted.id();
+    let label = admitted.progress_token().unwrap_or(Value::Null);
+    let (sender, receiver) = mpsc::channel::<Progress>(ROOM);
+    let work = TaskTracker::new().spawn(async move {
+        let answer = admitted.carry_out(hangup, Some(sender)).await;
+        inner.pending().remove(&key);
+        match answer.said {
+            Ok(body) => body,
+            Err(failure) => failure.body().to_string(),
+        }
+    });
+    let told = stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|progress| (progress, receiver))
+    });
+    let told = told.map(move |progress| event(&notification(&label, &progress).to_string()));
+    let end = stream::once(async move {
+        let body = work.await.unwrap_or_else(|_| "{}".into());
+        event(&body)
+    });
+    let body = Body::from_stream(told.chain(end).map(Ok::<_, std::convert::Infallible>));
+    with_call(event_stream(body), call)
+}
+
+fn notification(label: &Value, progress: &Progress) -> Value {
+    let mut params = json!({ "progressToken": label, "progress": progress.progress });
+    if let Some(total) = &progress.total {
+        params["total"] = json!(total);
+    }
+    if let Some(message) = &progress.message {
+        params["message"] = json!(message);
+    }
+    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+}
+
+fn event(message: &str) -> Bytes {
+    Bytes::from(format!("event: message\ndata: {message}\n\n"))
+}
+
+/// A body that holds the caller's line until it was sent or dropped.
+pub(super) fn holding(body: Body, line: Line) -> Body {
+    let held = Held { body: body.into_data_stream(), line: Some(line) };
+    Body::from_stream(held)
+}
+
+struct Held {
+    body: axum::body::BodyDataStream,
+    line: Option<Line>,
+}
+
+impl Stream for Held {
+    type Item = Result<Bytes, axum::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = Pin::new(&mut self.body).poll_next(context);
+        if matches!(next, Poll::Ready(None)) {
+            self.line = None;
+        }
+        next
+    }
+}

@@ -1,0 +1,237 @@
+//! The way out, for tools that reach into the network. Nothing leads from here to this machine, to a private network, or to a
+//! place where clouds keep secrets, whatever a name resolves to and wherever a redirect points.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use cynode_app::egress::is_public;
+use futures::StreamExt;
+use reqwest::{
+    Client, Method, StatusCode,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    redirect::Policy,
+};
+use url::{Host, Url};
+
+/// Most bytes of an answer.
+const MOST_BYTES: usize = 2 * 1024 * 1024;
+
+/// Longest time of a request with all its redirects.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Most redirects that are followed.
+const MOST_HOPS: usize = 5;
+
+/// Finds addresses of names, and only those that are out in the open. It is asked for the very connection that is made, so
+/// that a name cannot lead elsewhere the second time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Public;
+
+impl Resolve for Public {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let public: Vec<SocketAddr> = found.filter(|address| is_public(address.ip())).collect();
+            if public.is_empty() {
+                return Err("the name leads to no public address".into());
+            }
+            Ok(Box::new(public.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Whether an address names a public place, as far as that can be told before its name is looked up.
+pub(crate) fn may_be_public(url: &str) -> bool {
+    let Ok(url) = url.parse::<Url>() else { return false };
+    match url.host() {
+        Some(Host::Ipv4(ip)) => is_public(IpAddr::V4(ip)),
+        Some(Host::Ipv6(ip)) => is_public(IpAddr::V6(ip)),
+        Some(Host::Domain(_)) => true,
+        None => false,
+    }
+}
+
+/// Makes requests for agents.
+#[derive(Clone, Debug)]
+pub struct Egress {
+    public: Client,
+    /// For the few places inside that an admin has opened.
+    inside: Client,
+    opened: Arc<[String]>,
+}
+
+/// An answer from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Where it came from, after redirects.
+    pub url: String,
+    /// Its status.
+    pub status: u16,
+    /// What it says it is.
+    pub media_type: Option<String>,
+    /// The text.
+    pub body: String,
+    /// Whether it was cut off.
+    pub truncated: bool,
+}
+
+/// A request to be made.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The method.
+    pub method: Method,
+    /// Where to.
+    pub url: String,
+    /// With which headers.
+    pub headers: Vec<(String, String)>,
+    /// With which body.
+    pub body: Option<String>,
+}
+
+/// Why nothing was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EgressError {
+    /// The address is not one that may be reached.
+    #[error("{0}")]
+    Refused(&'static str),
+    /// It could not be reached.
+    #[error("the server could not be reached")]
+    Unreachable,
+    /// It took too long.
+    #[error("the server did not answer in time")]
+    Timeout,
+}
+
+impl Egress {
+    /// A way out. `opened` are places inside, as `host:port`, that an admin permits.
+    pub fn new(opened: Vec<String>) -> Result<Self, reqwest::Error> {
+        let client = || {
+            Client::builder()
+                .redirect(Policy::none())
+                .no_proxy()
+                .connect_timeout(Duration::from_secs(5))
+        };
+        Ok(Self {
+            public: client().dns_resolver(Arc::new(Public)).build()?,
+            inside: client().build()?,
+            opened: opened.into(),
+        })
+    }
+
+    /// Makes a request and follows redirects, each of which is judged anew.
+    pub async fn send(&self, outgoing: Outgoing) -> Result<Fetched, EgressError> {
+        tokio::time::timeout(PATIENCE, self.follow(outgoing))
+            .await
+            .unwrap_or(Err(EgressError::Timeout))
+    }
+
+    async fn follow(&self, outgoing: Outgoing) -> Result<Fetched, EgressError> {
+        let mut url: Url =
+            outgoing.url.parse().map_err(|_| EgressError::Refused("`url` is not an address"))?;
+        let headers = headers(&outgoing.headers)?;
+        for _ in 0..=MOST_HOPS {
+            let client = self.client(&url)?;
+            let mut request =
+                client.request(outgoing.method.clone(), url.clone()).headers(headers.clone());
+            if let Some(body) = &outgoing.body {
+                request = request.body(body.clone());
+            }
+            let answer = request.send().await.map_err(|_| EgressError::Unreachable)?;
+            match redirect(&url, &answer) {
+                // What was sent once is not sent again elsewhere.
+                Some(next) if outgoing.method == Method::GET => url = next,
+                _ => return read(url, answer).await,
+            }
+        }
+        Err(EgressError::Refused("too many redirects"))
+    }
+
+    fn client(&self, url: &Url) -> Result<&Client, EgressError> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(EgressError::Refused("only http and https lead outside"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(EgressError::Refused("an address with a password in it is not used"));
+        }
+        let host = url.host().ok_or(EgressError::Refused("`url` has no host"))?;
+        let place = format!("{host}:{}", url.port_or_known_default().unwrap_or_default());
+        if self.opened.contains(&place) {
+            return Ok(&self.inside);
+        }
+        let ip = match host {
+            Host::Ipv4(ip) => Some(IpAddr::V4(ip)),
+            Host::Ipv6(ip) => Some(IpAddr::V6(ip)),
+            Host::Domain(_) => None,
+        };
+        if ip.is_some_and(|ip| !is_public(ip)) {
+            return Err(EgressError::Refused("the address is not a public one"));
+        }
+        Ok(&self.public)
+    }
+}
+
+fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, EgressError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in pairs {
+        let wrong = |_| EgressError::Refused("a header is not one");
+        let name: HeaderName =
+            name.parse().map_err(|_| EgressError::Refused("a header is not one"))?;
+        let forbidden = [
+            "host",
+            "connection",
+            "content-length",
+            "transfer-encoding",
+            "upgrade",
+            "te",
+            "trailer",
+        ];
+        if forbidden.contains(&name.as_str()) || name.as_str().starts_with("proxy-") {
+            return Err(EgressError::Refused(
+                "a header that belongs to the connection is not set by a tool",
+            ));
+        }
+        map.append(name, HeaderValue::from_str(value).map_err(wrong)?);
+    }
+    Ok(map)
+}
+
+fn redirect(from: &Url, answer: &reqwest::Response) -> Option<Url> {
+    let moved = matches!(
+        answer.status(),
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    );
+    let to = answer.headers().get(LOCATION)?.to_str().ok()?;
+    if moved { from.join(to).ok() } else { None }
+}
+
+async fn read(url: Url, answer: reqwest::Response) -> Result<Fetched, EgressError> {
+    let status = answer.status().as_u16();
+    let media_type =
+        answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
+    let (mut bytes, mut truncated) = (Vec::new(), false);
+    let mut stream = answer.bytes_stream();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| EgressError::Unreachable)?;
+        let room = MOST_BYTES - bytes.len();
+        bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            truncated = true;
+            break;
+        }
+    }
+    Ok(Fetched {
+        url: url.into(),
+        status,
+        media_type,
+        body: String::from_utf8_lossy(&bytes).into_owned(),
+        truncated,
+    })
+}

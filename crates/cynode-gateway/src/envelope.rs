@@ -1,0 +1,233 @@
+//! The envelope of a message: which era it is of, what it asks, and whether its headers say the same as its body.
+//!
+//! Decisions are made from the body alone. Headers are only compared with it: whoever sits in between and looks at headers
+//! must not be shown something else than what is carried out.
+
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    answers::{Failure, code},
+    headers, strict,
+};
+
+/// The revision in which every request stands alone.
+pub(crate) const MODERN: &str = "2026-07-28";
+
+/// Older revisions, newest first.
+pub(crate) const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// The key of the revision in `_meta`.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Which kind of protocol a message is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// Every request stands alone.
+    Modern,
+    /// A handshake comes first.
+    Legacy,
+}
+
+/// A message that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Message {
+    /// Something is asked.
+    Request(Box<Request>),
+    /// Something is told; there is no answer.
+    Notification {
+        /// What.
+        method: String,
+        /// With which facts.
+        params: Value,
+    },
+    /// An answer to something that we never ask.
+    Response,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// Which kind of protocol.
+    pub(crate) era: Era,
+    /// How the answer is recognised: a text or a number.
+    pub(crate) id: Value,
+    /// What is asked.
+    pub(crate) method: String,
+    /// With which facts.
+    pub(crate) params: Value,
+    /// The tool and arguments of a call, its bytes untouched.
+    pub(crate) call: Option<Call>,
+}
+
+/// A call of a tool, as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// The tool.
+    pub(crate) name: String,
+    /// The arguments: checked JSON.
+    pub(crate) arguments: Value,
+    /// The arguments: the very bytes.
+    pub(crate) raw: Box<RawValue>,
+    /// How progress is to be labelled.
+    pub(crate) progress: Option<Value>,
+    /// What the caller's own client can do, as it said.
+    pub(crate) capabilities: Option<Box<RawValue>>,
+    /// The answers to what was asked in an earlier round.
+    pub(crate) responses: Option<Box<RawValue>>,
+    /// The state of an earlier round.
+    pub(crate) state: Option<String>,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.raw.get() == other.raw.get() && self.state == other.state
+    }
+}
+
+#[derive(Deserialize)]
+struct Pieces<'a> {
+    #[serde(borrow)]
+    params: Option<Params<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow, rename = "inputResponses")]
+    responses: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<Meta<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Option<&'a RawValue>,
+}
+
+/// Reads a message and compares it with its headers.
+pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Message, Failure> {
+    let message = strict::parse(body).map_err(|error| {
+        let why = strict::complaint(&error);
+        let kind = if why == "it is not JSON" { code::PARSE } else { code::INVALID_REQUEST };
+        Failure::bad(kind, format!("the body is wrong: {why}"))
+    })?;
+    let invalid = |why: &str| Failure::bad(code::INVALID_REQUEST, why);
+    let object = message.as_object().ok_or_else(|| invalid("one message at a time"))?;
+    if object.get("jsonrpc") != Some(&Value::String("2.0".into())) {
+        return Err(invalid("`jsonrpc` is \"2.0\""));
+    }
+    let id = object.get("id").cloned();
+    let with_id = |failure: Failure| failure.of(id.clone());
+    let method = match object.get("method") {
+        Some(Value::String(method)) => method.clone(),
+        Some(_) => return Err(with_id(invalid("`method` is a text"))),
+        None if object.contains_key("result") || object.contains_key("error") => {
+            return Ok(Message::Response);
+        }
+        None => return Err(with_id(invalid("`method` is missing"))),
+    };
+    let params = match object.get("params") {
+        None => Value::Object(serde_json::Map::new()),
+        Some(params @ Value::Object(_)) => params.clone(),
+        Some(_) => return Err(with_id(invalid("`params` is an object"))),
+    };
+    let id = match &id {
+        None => return Ok(Message::Notification { method, params }),
+        Some(id @ (Value::String(_) | Value::Number(_))) => id.clone(),
+        Some(_) => return Err(invalid("`id` is a text or a number")),
+    };
+    let with_id = |failure: Failure| failure.of(Some(id.clone()));
+    let era = era(headers, &params).map_err(with_id)?;
+    if era == Era::Modern {
+        modern(headers, &method, &params).map_err(with_id)?;
+    }
+    let call = match method.as_str() {
+        "tools/call" => Some(call(body, &params).map_err(with_id)?),
+        _ => None,
+    };
+    Ok(Message::Request(Box::new(Request { era, id, method, params, call })))
+}
+
+/// The header decides, or in its absence what the body says of itself.
+fn era(headers: &HeaderMap, params: &Value) -> Result<Era, Failure> {
+    match headers::one(headers, "mcp-protocol-version")? {
+        Some(version) if LEGACY.contains(&version) || version == "2024-10-07" => Ok(Era::Legacy),
+        Some(_) => Ok(Era::Modern),
+        None => {
+            let stated = params.get("_meta").and_then(|meta| meta.get(VERSION));
+            Ok(if stated.is_some() { Era::Modern } else { Era::Legacy })
+        }
+    }
+}
+
+/// What a request that stands alone must carry, in the order in which it is asked for.
+fn modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failure> {
+    let missing = |what: &str| {
+        Failure::bad(code::INVALID_PARAMS, format!("`_meta` is missing, or `{what}` in it"))
+    };
+    let meta = params.get("_meta").and_then(Value::as_object).ok_or_else(|| missing(VERSION))?;
+    let version = meta.get(VERSION).and_then(Value::as_str).ok_or_else(|| missing(VERSION))?;
+    if !meta.get(CAPABILITIES).is_some_and(Value::is_object) {
+        return Err(missing(CAPABILITIES));
+    }
+    let mismatch = |name: &str| {
+        Failure::bad(
+            code::HEADER_MISMATCH,
+            format!("the header `{name}` is missing or says something else than the body"),
+        )
+    };
+    if headers::one(headers, "mcp-protocol-version")? != Some(version) {
+        return Err(mismatch("MCP-Protocol-Version"));
+    }
+    if version != MODERN {
+        return Err(Failure::unsupported(version));
+    }
+    if headers::one(headers, "mcp-method")? != Some(method) {
+        return Err(mismatch("Mcp-Method"));
+    }
+    if method == "tools/call" {
+        let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let stated = headers::one(headers, "mcp-name")?;
+        if stated.and_then(headers::decode).as_deref() != Some(name) {
+            return Err(mismatch("Mcp-Name"));
+        }
+    }
+    Ok(())
+}
+
+fn call(body: &[u8], params: &Value) -> Result<Call, Failure> {
+    let invalid = |why: &str| Failure::bad(code::INVALID_PARAMS, why);
+    let name = params.get("name").and_then(Value::as_str);
+    let name = name.ok_or_else(|| invalid("`name` is the tool's name"))?.to_owned();
+    let arguments = match params.get("arguments") {
+        None => Value::Object(serde_json::Map::new()),
+        Some(arguments) => arguments.clone(),
+    };
+    // The same bytes were read before, so this cannot fail for anything but a shape that has been refused.
+    let pieces: Pieces<'_> =
+        serde_json::from_slice(body).map_err(|_| invalid("`params` cannot be read"))?;
+    let params_raw = pieces.params.ok_or_else(|| invalid("`params` are missing"))?;
+    let raw = params_raw.arguments.map(ToOwned::to_owned);
+    let raw = match raw {
+        Some(raw) => raw,
+        None => RawValue::from_string("{}".into()).map_err(|_| invalid("`arguments`"))?,
+    };
+    let state = match params.get("requestState") {
+        None => None,
+        Some(Value::String(state)) => Some(state.clone()),
+        Some(_) => return Err(invalid("`requestState` is the text that was given")),
+    };
+    let progress = params.get("_meta").and_then(|meta| meta.get("progressToken"));
+    let progress = progress.filter(|token| token.is_string() || token.is_number()).cloned();
+    let capabilities = params_raw.meta.and_then(|meta| meta.capabilities).map(ToOwned::to_owned);
+    let responses = params_raw.responses.map(ToOwned::to_owned);
+    Ok(Call { name, arguments, raw, progress, capabilities, responses, state })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! States that are handed out with a question and come back with the answer. They hold nothing secret, and only what we
+//! signed for this agent, this tool and these arguments is taken back, until it expires.
+
+use cynode_app::keys::Keys;
+use data_encoding::BASE64URL_NOPAD;
+use serde_json::{Value, value::RawValue};
+use time::OffsetDateTime;
+
+/// What a state is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateKind {
+    /// A question of ours to a person.
+    Approval,
+    /// A question of a tool's server: inside is the server's own state.
+    Upstream,
+}
+
+impl StateKind {
+    const fn letter(self) -> &'static str {
+        match self {
+            Self::Approval => "a",
+            Self::Upstream => "u",
+        }
+    }
+}
+
+/// Most characters of a state that is looked at.
+const MOST: usize = 64 * 1024;
+
+/// Signs a state for what it is bound to.
+pub(crate) fn seal(
+    keys: &Keys,
+    kind: StateKind,
+    binding: &[u8],
+    inner: &str,
+    until: OffsetDateTime,
+) -> String {
+    let until = until.unix_timestamp().to_string();
+    let tag = keys.tag(&[kind.letter().as_bytes(), until.as_bytes(), binding, inner.as_bytes()]);
+    let (inner, tag) = (BASE64URL_NOPAD.encode(inner.as_bytes()), BASE64URL_NOPAD.encode(&tag));
+    format!("cyn1.{}.{until}.{inner}.{tag}", kind.letter())
+}
+
+/// The state inside, if we signed it for this binding and it has not expired.
+pub(crate) fn open(
+    keys: &Keys,
+    state: &str,
+    binding: &[u8],
+    now: OffsetDateTime,
+) -> Option<(StateKind, String)> {
+    if state.len() > MOST {
+        return None;
+    }
+    let mut parts = state.strip_prefix("cyn1.")?.split('.');
+    let (letter, until, inner, tag) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let kind = [StateKind::Approval, StateKind::Upstream]
+        .into_iter()
+        .find(|kind| kind.letter() == letter)?;
+    let inner = BASE64URL_NOPAD.decode(inner.as_bytes()).ok()?;
+    let tag = BASE64URL_NOPAD.decode(tag.as_bytes()).ok()?;
+    if !keys.tagged(&[letter.as_bytes(), until.as_bytes(), binding, &inner], &tag) {
+        return None;
+    }
+    let alive = until.parse::<i64>().is_ok_and(|until| now.unix_timestamp() < until);
+    alive.then_some(())?;
+    Some((kind, String::from_utf8(inner).ok()?))
+}
+
+/// Whether the caller's client said that it can show an address to a person.
+pub(crate) fn can_show_urls(capabilities: Option<&RawValue>) -> bool {
+    let said = capabilities.and_then(|said| serde_json::from_str::<Value>(said.get()).ok());
+    said.is_some_and(|said| said.pointer("/elicitation/url").is_some_and(Value::is_object))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-11-15 12:00 UTC);
+
+    #[test]
+    fn a_state_comes_back_only_from_whom_and_for_what_it_was_given_and_in_time() {
+        let keys = Keys::from_master(&[1; 32]);
+        let until = NOW + time::Duration::minutes(5);
+        let state = seal(&keys, StateKind::Upstream, b"agent tool args", "inner", until);
+        assert_eq!(
+            open(&keys, &state, b"agent tool args", NOW),
+            Some((StateKind::Upstream, "inner".into()))
+        );
+        assert_eq!(open(&keys, &state, b"other tool args", NOW), None);
+        assert_eq!(open(&keys, &state, b"agent tool args", until), None);
+        assert_eq!(open(&Keys::from_master(&[2; 32]), &state, b"agent tool args", NOW), None);
+        for changed in [
+            format!("{state}-TAMPERED"),
+            state.replace(".u.", ".a."),
+            state[1..].to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(open(&keys, &changed, b"agent tool args", NOW), None, "{changed}");
+        }
+    }
+}

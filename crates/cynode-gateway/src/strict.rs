@@ -1,0 +1,112 @@
+//! JSON in which every key is there once. What two readers could read differently is not read at all.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Reads JSON and refuses a key that is there twice, at any depth.
+pub(crate) fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = Strict.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// Why a text is not read: only the place and the kind, since the text is a stranger's.
+pub(crate) fn complaint(error: &serde_json::Error) -> &'static str {
+    if error.to_string().contains(TWICE) { "a key is there twice" } else { "it is not JSON" }
+}
+
+const TWICE: &str = "the same key twice";
+
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number too large"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(Strict)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = map.next_value_seed(Strict)?;
+            if object.insert(key, value).is_some() {
+                return Err(de::Error::custom(TWICE));
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused_at_any_depth() {
+        for text in
+            [r#"{"a":1,"a":1}"#, r#"{"a":{"b":1,"b":2}}"#, r#"[{"x":[{"y":1,"\u0079":2}]}]"#]
+        {
+            let error = parse(text.as_bytes()).unwrap_err();
+            assert_eq!(complaint(&error), "a key is there twice", "{text}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_read_as_it_is() {
+        let text = r#"{"a":[1,-2,3.5,true,null,"x"],"b":{"a":{}},"n":18446744073709551615}"#;
+        assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        for text in ["", "{", "{} {}", "nul", "{\"a\":1,}", "\u{feff}{}"] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+        let deep = "[".repeat(4000);
+        assert!(parse(deep.as_bytes()).is_err());
+    }
+}

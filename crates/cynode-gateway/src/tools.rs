@@ -1,0 +1,234 @@
+//! The product's own tools. Each is a thin way to an operation of `cynode-app`: what a person may not do there, an agent that
+//! works for them may not do here.
+//!
+//! A tool takes its arguments as a type, whose schema is the tool's schema, and a context ([`Invocation`]) with who calls,
+//! under which profile and in which trace. It gives a value or a typed error. A tool whose part of the system is not there
+//! yet is registered with the reason and cannot be called.
+
+mod agents;
+mod artifacts;
+mod database;
+mod help;
+mod later;
+mod outside;
+mod schema;
+mod skills;
+mod workflow;
+
+use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
+
+use cynode_app::{App, Error, Request};
+use cynode_core::{agents::ToolScope, trace::TraceId};
+use cynode_policy::{
+    agents::Agent,
+    catalogue::{Annotations, Binding, Definition, Origin},
+    gate::Gate,
+    names::ToolName,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::egress::Egress;
+
+/// What a tool works with.
+#[derive(Clone)]
+pub struct Invocation {
+    /// The operations.
+    pub app: App,
+    /// In whose name, and in which trace.
+    pub request: Request,
+    /// Who calls, under which profile.
+    pub agent: Arc<Agent>,
+    /// The name of a program of the installation.
+    pub service: Option<String>,
+    /// The gate that let the call through.
+    pub gate: Arc<Gate>,
+    /// The way out.
+    pub egress: Egress,
+    /// The arguments.
+    pub arguments: Value,
+}
+
+impl Invocation {
+    /// The trace of the call.
+    pub const fn trace(&self) -> TraceId {
+        self.request.trace
+    }
+
+    /// The name of the profile that the caller works under.
+    pub fn profile(&self) -> &str {
+        &self.agent.profile.name
+    }
+}
+
+/// Why a tool came to nothing. It is never swallowed: the code is in the record, the words are in the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolError {
+    /// A stable name.
+    pub code: &'static str,
+    /// In words.
+    pub detail: String,
+    /// What to do.
+    pub fix: Option<&'static str>,
+}
+
+impl ToolError {
+    /// Arguments that cannot be used.
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self { code: "invalid", detail: detail.into(), fix: None }
+    }
+}
+
+impl From<Error> for ToolError {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Unauthenticated => "unauthenticated",
+            Error::Forbidden { .. } => "forbidden",
+            Error::NotFound { .. } => "not_found",
+            Error::Invalid(_) => "invalid",
+            Error::Taken { .. } => "taken",
+            Error::Transition(_) => "transition",
+            Error::Version { .. } => "version",
+            Error::Conflict(_) => "conflict",
+            Error::KeyReused => "key_reused",
+            Error::Busy => "busy",
+            Error::Held { .. } => "lease_held",
+            Error::Gate(_) => "gate",
+            Error::Ended => "ended",
+            Error::Fenced(_) => "fenced",
+            Error::Unavailable(_) => "unavailable",
+            Error::Internal(_) => "internal",
+        };
+        if let Error::Internal(cause) | Error::Unavailable(cause) = &error {
+            tracing::error!(event = "error", error = format!("{cause:#}"), "a tool failed");
+        }
+        Self { code, detail: error.to_string(), fix: error.fix() }
+    }
+}
+
+/// The end of a tool's work.
+pub type Done = Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
+
+type Run = Box<dyn Fn(Invocation) -> Done + Send + Sync>;
+
+/// One of our own tools.
+pub struct Native {
+    definition: Definition,
+    run: Option<Run>,
+}
+
+impl Native {
+    /// Carries it out.
+    pub(crate) fn run(&self, invocation: Invocation) -> Done {
+        match &self.run {
+            Some(run) => run(invocation),
+            None => Box::pin(async { Err(ToolError::invalid("the tool cannot work here")) }),
+        }
+    }
+}
+
+/// Our own tools, by name.
+pub struct Tools(HashMap<ToolName, Native>);
+
+impl Tools {
+    /// Every tool there is.
+    pub fn all() -> Self {
+        Self(every().into_iter().map(|tool| (tool.definition.name.clone(), tool)).collect())
+    }
+
+    /// The tool of that name.
+    pub(crate) fn get(&self, name: &ToolName) -> Option<&Native> {
+        self.0.get(name)
+    }
+}
+
+/// What our tools are, for the catalogue.
+pub fn definitions() -> Arc<[Definition]> {
+    every().into_iter().map(|tool| tool.definition).collect()
+}
+
+fn every() -> Vec<Native> {
+    [
+        database::tools(),
+        workflow::tools(),
+        artifacts::tools(),
+        agents::tools(),
+        skills::tools(),
+        help::tools(),
+        outside::tools(),
+        later::tools(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What a tool is, in the order in which one says it.
+struct About {
+    name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    scope: ToolScope,
+    binding: Binding,
+    annotations: Annotations,
+}
+
+impl About {
+    #[expect(clippy::panic, reason = "a name in this program's own list; a test builds them all")]
+    fn definition(self, input: Value) -> Definition {
+        let Ok(name) = self.name.parse() else { panic!("`{}` is no name", self.name) };
+        Definition {
+            name,
+            aliases: Vec::new(),
+            title: self.title.into(),
+            description: self.description.into(),
+            input,
+            output: None,
+            scope: self.scope,
+            binding: self.binding,
+            annotations: self.annotations,
+            origin: Origin::Native,
+            network: false,
+            missing: None,
+        }
+    }
+
+    /// A tool that takes a `T`.
+    fn does<T, F, W, O>(self, work: F) -> Native
+    where
+        T: DeserializeOwned + ToSchema + Send + 'static,
+        F: Fn(Invocation, T) -> W + Send + Sync + Copy + 'static,
+        W: Future<Output = Result<O, ToolError>> + Send + 'static,
+        O: Serialize,
+    {
+        let run = move |mut invocation: Invocation| -> Done {
+            Box::pin(async move {
+                let arguments = std::mem::take(&mut invocation.arguments);
+                let arguments = serde_json::from_value(arguments).map_err(|error| {
+                    ToolError::invalid(format!("the arguments are wrong: {error}"))
+                })?;
+                let value = work(invocation, arguments).await?;
+                serde_json::to_value(value).map_err(|_| ToolError {
+                    code: "internal",
+                    detail: "the result cannot be written".into(),
+                    fix: None,
+                })
+            })
+        };
+        let definition = self.definition(schema::of::<T>());
+        Native { definition, run: Some(Box::new(run)) }
+    }
+}
+
+/// The value of an operation that was carried out.
+fn value(answer: &cynode_app::Answer) -> Result<Value, ToolError> {
+    serde_json::from_slice(&answer.body).map_err(|_| ToolError {
+        code: "internal",
+        detail: "the result cannot be read".into(),
+        fix: None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

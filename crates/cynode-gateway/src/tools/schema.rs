@@ -1,0 +1,46 @@
+//! The JSON Schema of a type that also describes itself for our HTTP interface: there is one description of each.
+
+use serde_json::{Map, Value};
+use utoipa::{PartialSchema, ToSchema};
+
+/// The schema, whole: what it refers to is inside it.
+pub(super) fn of<T: ToSchema>() -> Value {
+    let mut named = Vec::new();
+    T::schemas(&mut named);
+    let mut schema = serde_json::to_value(<T as PartialSchema>::schema()).unwrap_or(Value::Null);
+    inside(&mut schema);
+    let mut definitions = Map::new();
+    for (name, described) in named {
+        let mut described = serde_json::to_value(described).unwrap_or(Value::Null);
+        inside(&mut described);
+        definitions.insert(name, described);
+    }
+    if !definitions.is_empty() {
+        schema["$defs"] = Value::Object(definitions);
+    }
+    if let Value::Object(object) = &mut schema {
+        object.entry("type").or_insert_with(|| Value::String("object".into()));
+        object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+    }
+    schema
+}
+
+/// Makes references lead inside.
+fn inside(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            // An example is for people who read our own documents.
+            map.remove("example");
+            for (key, value) in map.iter_mut() {
+                match value {
+                    Value::String(target) if key == "$ref" => {
+                        *target = target.replace("#/components/schemas/", "#/$defs/");
+                    }
+                    value => inside(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(inside),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

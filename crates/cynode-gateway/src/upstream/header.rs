@@ -1,0 +1,242 @@
+//! The headers that repeat, for intermediaries, what is in the body of a modern request.
+
+use std::collections::HashSet;
+
+use data_encoding::BASE64;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::UpstreamError;
+
+/// The revision spoken.
+pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// The method of the request.
+pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// The name of the tool.
+pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// The session of the legacy era.
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// What prefixes the header of a mirrored argument.
+const PARAMETER: &str = "mcp-param-";
+
+/// The keyword by which a tool's schema asks for an argument to be mirrored.
+const KEYWORD: &str = "x-mcp-header";
+
+/// The headers an operator configured, checked: none of them may change what we say ourselves.
+pub(super) fn configured(headers: &[(String, SecretString)]) -> Result<HeaderMap, UpstreamError> {
+    let mut map = HeaderMap::with_capacity(headers.len() + 8);
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| UpstreamError::Misconfigured("the name of a header"))?;
+        if is_ours(&name) {
+            return Err(UpstreamError::Misconfigured("a header that the protocol needs itself"));
+        }
+        let mut value = HeaderValue::from_str(value.expose_secret())
+            .map_err(|_| UpstreamError::Misconfigured("the value of a header"))?;
+        value.set_sensitive(true);
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("mcp-")
+        || matches!(
+            name,
+            "accept"
+                | "accept-encoding"
+                | "connection"
+                | "content-length"
+                | "content-type"
+                | "host"
+                | "last-event-id"
+                | "te"
+                | "trailer"
+                | "transfer-encoding"
+                | "upgrade"
+        )
+}
+
+/// An argument that a tool wants to see in a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mirror {
+    /// Where it is in the arguments.
+    path: Vec<String>,
+    header: HeaderName,
+}
+
+/// The arguments that a tool's schema wants mirrored, or why the schema is not acceptable.
+///
+/// The keyword may stand only on a string, integer or boolean that is reached from the root
+/// through `properties` alone: elsewhere two readers could disagree on which value is meant.
+pub(super) fn mirrors(schema: &Value) -> Result<Vec<Mirror>, &'static str> {
+    let mut mirrors = Vec::new();
+    if let Value::Object(root) = schema {
+        if root.contains_key(KEYWORD) {
+            return Err("x-mcp-header on the whole of the arguments");
+        }
+        walk(root, &mut Vec::new(), &mut mirrors)?;
+    }
+    let distinct: HashSet<&HeaderName> = mirrors.iter().map(|mirror| &mirror.header).collect();
+    if distinct.len() == mirrors.len() { Ok(mirrors) } else { Err("x-mcp-header given twice") }
+}
+
+fn walk(
+    schema: &Map<String, Value>,
+    path: &mut Vec<String>,
+    mirrors: &mut Vec<Mirror>,
+) -> Result<(), &'static str> {
+    for (keyword, value) in schema {
+        match (keyword.as_str(), value) {
+            (KEYWORD | "default" | "const" | "enum" | "examples", _) => {}
+            ("properties", Value::Object(properties)) => {
+                for (name, property) in properties {
+                    let Value::Object(property) = property else { continue };
+                    path.push(name.clone());
+                    mirrors.extend(mirror(property, path)?);
+                    walk(property, path, mirrors)?;
+                    path.pop();
+                }
+            }
+            (_, elsewhere) if mentions(elsewhere) => {
+                return Err("x-mcp-header where it cannot be followed");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn mirror(property: &Map<String, Value>, path: &[String]) -> Result<Option<Mirror>, &'static str> {
+    let Some(annotation) = property.get(KEYWORD) else { return Ok(None) };
+    let header = annotation
+        .as_str()
+        .filter(|name| !name.is_empty())
+        .and_then(|name| HeaderName::from_bytes(format!("{PARAMETER}{name}").as_bytes()).ok())
+        .ok_or("x-mcp-header that is no header name")?;
+    match property.get("type").and_then(Value::as_str) {
+        Some("string" | "integer" | "boolean") => Ok(Some(Mirror { path: path.to_vec(), header })),
+        _ => Err("x-mcp-header on something that is not a plain value"),
+    }
+}
+
+fn mentions(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.contains_key(KEYWORD) || map.values().any(mentions),
+        Value::Array(values) => values.iter().any(mentions),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Adds the mirrored arguments to `headers`.
+pub(super) fn mirror_into(headers: &mut HeaderMap, mirrors: &[Mirror], arguments: &RawValue) {
+    if mirrors.is_empty() {
+        return;
+    }
+    let Ok(arguments) = serde_json::from_str::<Value>(arguments.get()) else { return };
+    for Mirror { path, header } in mirrors {
+        let value = path.iter().try_fold(&arguments, |value, key| value.get(key));
+        let text = match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Bool(flag)) => flag.to_string(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => continue,
+        };
+        headers.insert(header, value_of(&text));
+    }
+}
+
+/// `text` as a header value, wrapped where it would not survive the way as it is.
+pub(super) fn value_of(text: &str) -> HeaderValue {
+    let plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
+        && text.trim_matches([' ', '\t']).len() == text.len()
+        && !(text.starts_with("=?base64?") && text.ends_with("?="));
+    let wrapped =
+        if plain { None } else { Some(format!("=?base64?{}?=", BASE64.encode(text.as_bytes()))) };
+    // Both forms consist of visible ASCII alone, so the empty fallback is never taken.
+    HeaderValue::from_str(wrapped.as_deref().unwrap_or(text))
+        .unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    fn mirrored(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        mirror_into(&mut headers, &mirrors(schema).unwrap(), &to_raw_value(arguments).unwrap());
+        let mut pairs: Vec<(String, String)> = headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect();
+        pairs.sort();
+        pairs
+    }
+
+    #[test]
+    fn arguments_are_mirrored_where_the_schema_asks_for_it() {
+        let schema = json!({"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "plain": {"type": "string"},
+            "deep": {"type": "object", "properties": {
+                "count": {"type": "integer", "x-mcp-header": "Count"},
+                "absent": {"type": "boolean", "x-mcp-header": "Absent"},
+            }},
+        }});
+        let arguments =
+            json!({"region": "zürich", "plain": "x", "deep": {"count": 3, "absent": null}});
+        assert_eq!(
+            mirrored(&schema, &arguments),
+            [
+                ("mcp-param-count".to_owned(), "3".to_owned()),
+                ("mcp-param-region".to_owned(), "=?base64?esO8cmljaA==?=".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn annotations_that_two_readers_could_take_differently_are_refused() {
+        let annotated = json!({"type": "string", "x-mcp-header": "A"});
+        for schema in [
+            json!({"x-mcp-header": "A"}),
+            json!({"properties": {"a": {"type": "array", "x-mcp-header": "A"}}}),
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": ""}}}),
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": "no name"}}}),
+            json!({"properties": {"a": {"type": "array", "items": annotated}}}),
+            json!({"$defs": {"a": annotated}}),
+            json!({"properties": {"a": annotated, "b": {"type": "string", "x-mcp-header": "a"}}}),
+        ] {
+            assert!(mirrors(&schema).is_err(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_would_not_survive_is_wrapped() {
+        for (text, expected) in [
+            ("plain value", "plain value"),
+            ("", ""),
+            (" edge", "=?base64?IGVkZ2U=?="),
+            ("a\nb", "=?base64?YQpi?="),
+            ("=?base64?YQ==?=", "=?base64?PT9iYXNlNjQ/WVE9PT89?="),
+        ] {
+            assert_eq!(value_of(text).to_str().unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_configured_header_cannot_speak_for_the_protocol() {
+        for name in ["Mcp-Session-Id", "mcp-name", "Accept", "Content-Length", "Host", "bad name"] {
+            let headers = [(name.to_owned(), SecretString::from("x"))];
+            assert!(configured(&headers).is_err(), "{name}");
+        }
+        let headers = [("Authorization".to_owned(), SecretString::from("Bearer x"))];
+        assert!(configured(&headers).unwrap()["authorization"].is_sensitive());
+    }
+}

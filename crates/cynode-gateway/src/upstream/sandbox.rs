@@ -1,0 +1,189 @@
+//! The sandbox of a server that runs as a process of ours.
+//!
+//! It is bubblewrap's: namespaces of its own for everything, no capability, a system that can be
+//! read and nothing else. There is no way to run a server without it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::process::Command;
+
+use super::UpstreamError;
+
+/// Where programs are looked for inside.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The one folder a server may write to besides `/tmp`; both are gone with it.
+const HOME: &str = "/home/tool";
+
+/// What is needed of `/etc` to load libraries, and nothing that names our users or secrets.
+const SYSTEM: [&str; 6] = [
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/mime.types",
+];
+/// What is needed of it to use the network.
+const NETWORK: [&str; 7] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+];
+
+/// What runs in the sandbox, and with what.
+#[derive(Debug)]
+pub(super) struct Program<'a> {
+    pub(super) name: &'a str,
+    pub(super) args: &'a [String],
+    pub(super) env: &'a [(String, SecretString)],
+    pub(super) files: &'a [PathBuf],
+    pub(super) network: bool,
+}
+
+/// The command that runs `program` in a sandbox made by `bubblewrap`.
+pub(super) fn command(bubblewrap: &Path, program: &Program<'_>) -> Result<Command, UpstreamError> {
+    if program.name.is_empty() {
+        return Err(UpstreamError::Misconfigured("no program"));
+    }
+    if program.files.iter().any(|file| !file.is_absolute() || file.parent().is_none()) {
+        return Err(UpstreamError::Misconfigured("files are given by absolute path, and not all"));
+    }
+    let mut command = Command::new(bubblewrap);
+    namespaces(&mut command, program.network);
+    filesystem(&mut command, program);
+    command.arg("--").arg(program.name).args(program.args);
+    environment(&mut command, program.env)?;
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .current_dir("/")
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+fn namespaces(command: &mut Command, network: bool) {
+    command.args(["--unshare-all", "--unshare-user", "--disable-userns"]);
+    if network {
+        command.arg("--share-net");
+    }
+    // The server's first process dies with bubblewrap, bubblewrap with the thread that started it,
+    // and all the others with the first one, whose namespace they live in. That thread is one of
+    // the runtime's workers, which live as long as the runtime, unless something in the program
+    // makes use of `block_in_place`.
+    command.args(["--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
+    command.args(["--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]);
+}
+
+fn filesystem(command: &mut Command, program: &Program<'_>) {
+    command.args(["--ro-bind", "/usr", "/usr"]);
+    for folder in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
+        // On most systems these lead into `/usr`; as links they need nothing bound.
+        match std::fs::read_link(folder) {
+            Ok(target) => command.arg("--symlink").arg(target).arg(folder),
+            Err(_) => command.args(["--ro-bind-try", folder, folder]),
+        };
+    }
+    let system = SYSTEM.iter().chain(NETWORK.iter().filter(|_| program.network));
+    for path in system {
+        command.args(["--ro-bind-try", path, path]);
+    }
+    command.args(["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", HOME]);
+    for file in program.files {
+        command.args([OsStr::new("--ro-bind"), file.as_os_str(), file.as_os_str()]);
+    }
+    // The folders that bubblewrap made for the above are in memory and would be writable.
+    command.args(["--remount-ro", "/", "--chdir", HOME]);
+}
+
+/// Sets the environment on bubblewrap itself, which hands it down unchanged: on its command line,
+/// where `--setenv` would put it, every user of the machine could read the secrets in it.
+fn environment(command: &mut Command, env: &[(String, SecretString)]) -> Result<(), UpstreamError> {
+    command.env_clear().env("PATH", PATH).env("HOME", HOME).env("LANG", "C.UTF-8");
+    for (name, value) in env {
+        let value = value.expose_secret();
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(UpstreamError::Misconfigured("a variable of the environment"));
+        }
+        // These would be obeyed by bubblewrap already, outside of the sandbox.
+        if name.starts_with("LD_") || name == "GLIBC_TUNABLES" {
+            return Err(UpstreamError::Misconfigured("a variable that the loader obeys"));
+        }
+        command.env(name, value);
+    }
+    Ok(())
+}
+
+/// Kills the first process inside the sandbox that bubblewrap's process `outside` waits for, and
+/// with it all the others inside.
+pub(super) fn kill_inside(outside: u32) {
+    for inside in children(outside) {
+        let Some(pid) = Pid::from_raw(inside) else { continue };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        // A number may pass to another process at any time, the handle does not. If the number is
+        // still that of a child now, then so is what the handle was opened for.
+        if children(outside).contains(&inside) {
+            let sent = pidfd_send_signal(handle, Signal::KILL);
+            tracing::debug!(ok = sent.is_ok(), "a sandbox was killed");
+        }
+    }
+}
+
+fn children(pid: u32) -> Vec<i32> {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(env: &[(String, SecretString)]) -> Program<'_> {
+        Program { name: "server", args: &[], env, files: &[], network: false }
+    }
+
+    fn line(command: &Command) -> Vec<String> {
+        command.as_std().get_args().map(|arg| arg.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_network_is_shared_only_when_it_is_wanted() {
+        let without = command(Path::new("bwrap"), &program(&[])).unwrap();
+        assert!(!line(&without).contains(&"--share-net".to_owned()));
+        assert!(!line(&without).contains(&"/etc/resolv.conf".to_owned()));
+        let with = command(Path::new("bwrap"), &Program { network: true, ..program(&[]) }).unwrap();
+        assert!(line(&with).contains(&"--share-net".to_owned()));
+    }
+
+    #[test]
+    fn secrets_are_not_on_the_command_line() {
+        let env = [("TOKEN".to_owned(), SecretString::from("s3cret"))];
+        let command = command(Path::new("bwrap"), &program(&env)).unwrap();
+        assert!(!line(&command).iter().any(|arg| arg.contains("s3cret")));
+        assert!(command.as_std().get_envs().any(|(name, _)| name == "TOKEN"));
+    }
+
+    #[test]
+    fn what_would_act_outside_the_sandbox_is_refused() {
+        for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "", "A=B"] {
+            let env = [(name.to_owned(), SecretString::from("x"))];
+            assert!(command(Path::new("bwrap"), &program(&env)).is_err(), "{name}");
+        }
+        for file in ["relative", "/"] {
+            let files = [PathBuf::from(file)];
+            let program = Program { files: &files, ..program(&[]) };
+            assert!(command(Path::new("bwrap"), &program).is_err(), "{file}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use std::path::PathBuf;
+
+use cynode_core::tuning::Bounded;
+
+use super::reader::Reader;
+
+/// The gate that tool calls pass.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Where the master key, the records on their way and the artifacts are kept.
+    pub(crate) directory: Option<PathBuf>,
+    /// The master key, when it is elsewhere.
+    pub(crate) key_file: Option<PathBuf>,
+    /// Names under which the internal port is meant.
+    pub(crate) hosts: Vec<String>,
+    /// Where people reach the user interface.
+    pub(crate) public_url: Option<String>,
+    /// Places inside that tools may reach.
+    pub(crate) opened: Vec<String>,
+    /// How long records are kept.
+    pub(crate) audit_days: i64,
+}
+
+const KEPT: Bounded<i64> =
+    Bounded { name: "CYNODE_GATE_AUDIT_DAYS", min: 1, max: 36_500, default: 365 };
+
+impl Gate {
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        let list = |text: Option<String>| -> Vec<String> {
+            let text = text.unwrap_or_default();
+            let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+            words.map(str::to_ascii_lowercase).collect()
+        };
+        Self {
+            directory: reader.optional("gate.directory").map(PathBuf::from),
+            key_file: reader.optional("gate.key_file").map(PathBuf::from),
+            hosts: list(reader.optional("gate.hosts")),
+            public_url: reader.optional("gate.public_url"),
+            opened: list(reader.optional("gate.open_to")),
+            audit_days: reader.integer("gate.audit_days", KEPT),
+        }
+    }
+}

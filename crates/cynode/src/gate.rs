@@ -1,0 +1,108 @@
+//! The gate of this process: its master key, its way out, its records.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail, ensure};
+use cynode_app::{App, Environment, audit, gate::Parts, keys::Keys};
+use cynode_gateway::{
+    Egress, Gateway, Hosts, Options, tools,
+    upstream::{self, Upstreams},
+};
+use data_encoding::HEXLOWER;
+use object_store::local::LocalFileSystem;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{config::Config, restate::write_secret};
+
+/// Writes a new master key.
+pub(crate) fn make_key(path: &Path) -> anyhow::Result<()> {
+    ensure!(!path.exists(), "{} is there already; it is not overwritten", path.display());
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let key = Environment::system().bytes::<32>();
+    write_secret(path, &format!("{}\n", HEXLOWER.encode(&key)))
+}
+
+/// Reads the master key.
+pub(crate) fn keys(config: &Config) -> anyhow::Result<Keys> {
+    let path = key_file(config)?;
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!(
+            "cannot read the master key {0}: make one with `cynode admin master-key {0}`",
+            path.display()
+        )
+    })?;
+    let mode = fs::metadata(&path)?.permissions().mode();
+    ensure!(
+        mode.trailing_zeros() >= 6,
+        "others may read the master key {0}: chmod 600 {0}",
+        path.display()
+    );
+    let key = HEXLOWER.decode(text.trim().as_bytes()).ok().and_then(|key| key.try_into().ok());
+    let key: [u8; 32] = key.with_context(|| format!("{} holds no master key", path.display()))?;
+    Ok(Keys::from_master(&key))
+}
+
+fn key_file(config: &Config) -> anyhow::Result<PathBuf> {
+    match (&config.gate.key_file, &config.gate.directory) {
+        (Some(file), _) => Ok(file.clone()),
+        (None, Some(directory)) => Ok(directory.join("master.key")),
+        (None, None) => bail!(
+            "there is no master key: set gate.directory and make one with `cynode admin master-key DIRECTORY/master.key`, or use `cynode up`"
+        ),
+    }
+}
+
+/// What runs behind the gate of this process.
+pub(crate) struct Opened {
+    pub(crate) app: App,
+    pub(crate) gateway: Gateway,
+}
+
+/// Opens the gate: takes over what a dead process left, and starts what works in the background. Records are shipped until
+/// `records` is cancelled, which is to be after the last call.
+pub(crate) async fn open(
+    config: &Config,
+    app: App,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+    records: CancellationToken,
+) -> anyhow::Result<Opened> {
+    let directory =
+        config.gate.directory.clone().context("set gate.directory, or use `cynode up`")?;
+    let keys = keys(config)?;
+    let artifacts = directory.join("artifacts");
+    fs::create_dir_all(&artifacts)
+        .with_context(|| format!("cannot make {}", artifacts.display()))?;
+    let upstreams = Arc::new(Upstreams::new(upstream::Options::default())?);
+    let app = app.with_gate(Parts {
+        keys,
+        native: tools::definitions(),
+        reach: cynode_gateway::reach(upstreams.clone()),
+        objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
+        keep_records: time::Duration::days(config.gate.audit_days),
+    });
+    let writer = format!("gateway {}", config.server.internal_listen);
+    let writer =
+        audit::open(&app, &directory.join("audit"), audit::Options::new(writer), tasks, records)?;
+    let options = Options {
+        hosts: Hosts(config.gate.hosts.clone()),
+        public_url: config
+            .gate
+            .public_url
+            .clone()
+            .unwrap_or_else(|| format!("http://{}", config.server.listen)),
+        patience: config.server.limits.time,
+        most_bytes: config.server.limits.body.max(8 * 1024 * 1024),
+    };
+    let egress = Egress::new(config.gate.opened.clone())?;
+    let gateway = Gateway::open(app.clone(), writer, upstreams, egress, options).await?;
+    gateway.start(tasks, stop);
+    Ok(Opened { app, gateway })
+}
