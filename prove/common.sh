@@ -45,9 +45,9 @@ wait_for() {
 
 # start_server: a server on $address and $internal. Sets $server_pid.
 start_server() {
+    export CYNODE_GATE_DIRECTORY=$work/gate
     [ -f "$work/gate/master.key" ] || "$cynode" admin master-key "$work/gate/master.key" >/dev/null
-    "$cynode" serve --set server.listen="$address" --set server.internal_listen="$internal" \
-        --set gate.directory="$work/gate" 2>>"$work/serve.log" &
+    "$cynode" serve --set server.listen="$address" --set server.internal_listen="$internal" 2>>"$work/serve.log" &
     server_pid=$!
     pids+=("$server_pid")
     wait_for "http://$address/readyz"

@@ -1,6 +1,6 @@
 //! Tokens of agents: issued, shown, revoked.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use cynode_core::{
     accounts::Credential,
@@ -8,6 +8,7 @@ use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, ProjectId, TaskId},
     roles::Role,
+    tasks::TaskStateName,
 };
 use cynode_db::{DbError, agent_tokens, jobs, service_tokens, workflow};
 use cynode_policy::{
@@ -107,7 +108,8 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
         }
     }
     // A token whose prefix says another kind than the one it was issued for is none of ours.
-    known.retain(|(found, _)| shown.contains(found));
+    let asked: HashSet<_> = shown.iter().collect();
+    known.retain(|(found, _)| asked.contains(found));
     Ok(known)
 }
 
@@ -203,9 +205,13 @@ async fn run_of(
     project: ProjectId,
     id: TaskId,
 ) -> Result<cynode_core::ids::RunId, Error> {
-    let task = crate::tasks::get(ctx, id).await?;
-    if task.project != project {
-        return Err(Error::not_found("task of this project", id));
+    crate::tasks::get(ctx, id).await?;
+    // It cannot end between this look and our commit: whoever ends it then revokes this token too.
+    let task = cynode_db::tasks::lock(ctx.conn(), id).await?;
+    let task = task.filter(|task| task.project == project);
+    let task = task.ok_or_else(|| Error::not_found("task of this project", id))?;
+    if !matches!(task.state.name(), TaskStateName::Queued | TaskStateName::Running) {
+        return Err(Error::Ended);
     }
     let standing = workflow::standing(ctx.conn(), id).await?;
     Ok(standing.ok_or_else(|| Error::not_found("workflow of task", id))?.run)

@@ -13,7 +13,7 @@ use time::Duration;
 
 pub use cynode_db::approvals::{Approval, ApprovalState, Asked};
 
-use crate::{App, Ctx, Error, Request, context::Told};
+use crate::{App, Ctx, Error, Request, context::Told, keys::Keys};
 
 /// How long a question and its answer are good.
 const LIFETIME: Duration = Duration::minutes(30);
@@ -35,6 +35,7 @@ pub async fn seek(
     app: &App,
     request: &Request,
     asked: &Asked,
+    arguments: &str,
     call: CallId,
 ) -> Result<Standing, Error> {
     let mut ctx = app.open(request).await?;
@@ -44,7 +45,10 @@ pub async fn seek(
         return Ok(Standing::Spent(id));
     }
     let id = ApprovalId::from_uuid(ctx.uuid());
-    let found = approvals::ask(ctx.conn(), id, asked, now, now + LIFETIME).await?;
+    // Whoever answers must see what they say yes to; nobody else need.
+    let keys = &app.gate()?.keys;
+    let sealed = keys.seal(ctx.environment(), &place(asked), arguments.as_bytes())?;
+    let found = approvals::ask(ctx.conn(), id, asked, &sealed, now, now + LIFETIME).await?;
     if found.id == id {
         let data = json!({ "approval_id": id, "tool": asked.tool, "rules": asked.rules });
         let mut told = Told::new(EventKind::ApprovalAsked, data);
@@ -64,6 +68,11 @@ pub async fn seek(
             Standing::Waiting(Box::new(found))
         }
     })
+}
+
+/// What sealed arguments are good for.
+fn place(asked: &Asked) -> Vec<u8> {
+    [asked.agent.as_uuid().as_bytes().as_slice(), &asked.arguments, asked.tool.as_bytes()].concat()
 }
 
 /// The calls that wait for an answer of the caller.
@@ -105,12 +114,12 @@ pub async fn decide(
         told = told.project(project);
     }
     ctx.record(told).await?;
-    Ok(view(Approval { state: answer, ..found }))
+    Ok(view(Approval { state: answer, sealed: None, ..found }))
 }
 
 /// One question, for whoever may see its project.
 #[tracing::instrument(name = "app.approvals.get", skip_all)]
-pub async fn get(ctx: &mut Ctx, id: ApprovalId) -> Result<ApprovalView, Error> {
+pub async fn get(ctx: &mut Ctx, keys: &Keys, id: ApprovalId) -> Result<ApprovalView, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("approval", id);
     let found = approvals::get(ctx.conn(), id).await?.ok_or_else(missing)?;
@@ -118,7 +127,10 @@ pub async fn get(ctx: &mut Ctx, id: ApprovalId) -> Result<ApprovalView, Error> {
         Some(project) => ctx.require_in(project, Role::Viewer).await.map_err(|_| missing())?,
         None => ctx.require(Role::Viewer)?,
     };
-    Ok(view(found))
+    let place = place(&found.asked);
+    let opened = found.sealed.as_ref().and_then(|sealed| keys.open(&place, sealed).ok());
+    let arguments = opened.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(ApprovalView { arguments, ..view(found) })
 }
 
 fn view(approval: Approval) -> ApprovalView {
@@ -133,6 +145,7 @@ fn view(approval: Approval) -> ApprovalView {
         policy_hash: hex(&approval.asked.policy),
         rules: approval.asked.rules,
         state: approval.state.as_str().to_owned(),
+        arguments: None,
         asked_at: approval.asked_at,
         expires_at: approval.expires_at,
     }

@@ -77,6 +77,7 @@ pub fn open(
 }
 
 /// The database as a store of records.
+#[derive(Clone)]
 struct Kept {
     app: App,
     keys: Keys,
@@ -84,19 +85,18 @@ struct Kept {
 
 impl Store for Kept {
     fn register<'a>(&'a self, chain: &'a NewChain) -> Done<'a> {
-        Box::pin(async move { self.begin(chain).await.map_err(unavailable) })
+        let (this, chain) = (self.clone(), chain.clone());
+        carried_out(async move { this.begin(&chain).await.map_err(unavailable) })
     }
 
     fn store<'a>(&'a self, records: &'a [Record]) -> Done<'a> {
-        Box::pin(async move {
-            let given: Vec<_> = records.iter().map(rows::to_row).collect();
-            let mut conn = self.app.pool().acquire().await.map_err(|e| unavailable(e.into()))?;
+        let given: Vec<_> = records.iter().map(rows::to_row).collect();
+        let app = self.app.clone();
+        carried_out(async move {
+            let mut conn = app.pool().acquire().await.map_err(|e| unavailable(e.into()))?;
             let there = audit::store(&mut conn, &given).await.map_err(unavailable)?;
             for (seq, hash) in there {
-                let same = records.iter().any(|record| {
-                    i64::try_from(record.seq) == Ok(seq) && record.hash.as_slice() == hash
-                });
-                if !same {
+                if !given.iter().any(|row| row.seq == seq && row.hash == hash) {
                     return Err(StoreError::Conflict(format!("another record is at {seq}")));
                 }
             }
@@ -105,12 +105,23 @@ impl Store for Kept {
     }
 
     fn checkpoint<'a>(&'a self, checkpoint: &'a Checkpoint) -> Done<'a> {
-        Box::pin(async move {
-            let mut conn = self.app.pool().acquire().await.map_err(|e| unavailable(e.into()))?;
-            let row = rows::checkpoint_row(checkpoint);
+        let (app, row) = (self.app.clone(), rows::checkpoint_row(checkpoint));
+        carried_out(async move {
+            let mut conn = app.pool().acquire().await.map_err(|e| unavailable(e.into()))?;
             audit::checkpoint(&mut conn, &row).await.map_err(unavailable)
         })
     }
+}
+
+/// Carries work with the database to its end, also when whoever asked does not wait: dropped in the middle, it could leave
+/// its connection inside a transaction that nobody knows of.
+fn carried_out(
+    work: impl Future<Output = Result<(), StoreError>> + Send + 'static,
+) -> Done<'static> {
+    let work = TaskTracker::new().spawn(work);
+    Box::pin(async move {
+        work.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
+    })
 }
 
 impl Kept {
@@ -167,6 +178,8 @@ pub async fn verify(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
     for chain in audit::strays(&mut conn).await? {
         report.problems.push(format!("{}: nobody began this chain", ChainId::from_uuid(chain)));
     }
+    // What a process that has just begun takes over is closed within a minute.
+    let settled = app.environment().now() - Duration::minutes(1);
     let mut links = LinkCheck::new(std::slice::from_ref(key));
     for row in &chains {
         let name = ChainId::from_uuid(row.chain);
@@ -191,6 +204,19 @@ pub async fn verify(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
         }
         match check_chain(&mut conn, row.chain, key, checkpoints).await? {
             Ok(verified) => {
+                if verified.records == 0 {
+                    // A chain is only begun for a record.
+                    report.problems.push(format!("{name}: its records are gone"));
+                }
+                let followed = chains.iter().any(|later| {
+                    later.writer == row.writer
+                        && later.number > row.number
+                        && later.started_at < settled
+                });
+                if followed && !verified.closed {
+                    let told = "it is not closed, though its writer has begun another: its end may be missing";
+                    report.problems.push(format!("{name}: {told}"));
+                }
                 report.records += verified.records;
                 report.covered += verified.covered;
                 report.closed += u64::from(verified.closed);

@@ -87,18 +87,16 @@ pub async fn epoch(app: &App) -> Result<i64, Error> {
     Ok(gate::epoch(&mut conn).await?)
 }
 
-/// Reads the gate. What changes while it is read makes it begin again.
+/// Reads the gate. It bears the number from before it was read: a change meanwhile raises the number, and it is read again.
 #[tracing::instrument(name = "app.gate.load", skip_all)]
 pub async fn load(app: &App) -> Result<Loaded, Error> {
     let parts = app.gate()?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    loop {
-        let before = gate::epoch(&mut conn).await?;
-        let described = Described::read(&mut conn).await?;
-        if gate::epoch(&mut conn).await? == before {
-            return described.build(before, parts);
-        }
-    }
+    // What changes while it is read belongs to the next number; whoever changes it over and over must not keep us here.
+    let before = gate::epoch(&mut conn).await?;
+    let described = Described::read(&mut conn).await?;
+    drop(conn);
+    Ok(described.build(before, parts))
 }
 
 /// Everything in the database that the gate is made of.
@@ -144,7 +142,9 @@ impl Described {
         });
         let servers: HashMap<_, _> =
             self.servers.iter().map(|server| (server.id, server)).collect();
-        let installed = self.tools.iter().filter_map(|tool| {
+        // What nobody ever accepted is nobody's tool: a stranger's words do not reach the rules' schema.
+        let accepted = self.tools.iter().filter(|tool| tool.accepted.is_some());
+        let installed = accepted.filter_map(|tool| {
             let server = servers.get(&tool.server)?;
             let mut set = set(&tool.name);
             if !server.enabled {
@@ -156,7 +156,7 @@ impl Described {
         Catalogue::build(own.chain(installed))
     }
 
-    fn build(&self, epoch: i64, parts: &Parts) -> Result<Loaded, Error> {
+    fn build(&self, epoch: i64, parts: &Parts) -> Loaded {
         let (catalogue, refused) = self.catalogue(&parts.native);
         for error in refused {
             tracing::warn!(event = "gate.tool_left_out", "{error}");
@@ -168,14 +168,20 @@ impl Described {
         });
         let mut reachable = HashMap::new();
         for server in self.servers.iter().filter(|server| server.enabled) {
-            reachable.insert(server.id, Arc::new(Reachable::open(server, &parts.keys)?));
+            // One server that cannot be used harms nobody else: its tools say that it is off.
+            match Reachable::open(server, &parts.keys) {
+                Ok(open) => drop(reachable.insert(server.id, Arc::new(open))),
+                Err(error) => {
+                    tracing::error!(event = "error", %error, server.id = %server.id, "a tool server cannot be used");
+                }
+            }
         }
-        Ok(Loaded {
+        Loaded {
             epoch,
             gate: Arc::new(Gate::new(catalogue, rules, self.switches)),
             servers: Arc::new(reachable),
             limits: self.limits,
-        })
+        }
     }
 }
 
@@ -273,6 +279,8 @@ pub async fn set_tool(
 ) -> Result<ToolView, Error> {
     let caller = ctx.caller()?;
     let missing = || Error::not_found("tool", name);
+    // Two who change one tool do it one after the other.
+    gate::lock(ctx.conn()).await?;
     let described = Described::read(ctx.conn()).await?;
     let (catalogue, _) = described.catalogue(&parts.native);
     let tool = catalogue.on_the_wire(name).ok_or_else(missing)?;
@@ -282,6 +290,16 @@ pub async fn set_tool(
     }
     let name = tool.definition.name.clone();
     let mut set = described.set.get(name.as_str()).cloned().unwrap_or_default();
+    let lifts = set.enabled == Some(false) && body.enabled == Some(true);
+    if lifts
+        && caller.role < Some(Role::Admin)
+        && !gate::set_by(ctx.conn(), name.as_str(), caller.user).await?
+    {
+        return Err(Error::forbidden(
+            Role::Admin,
+            "in the installation: an admin switched the tool off",
+        ));
+    }
     set.enabled = body.enabled.or(set.enabled);
     set.scope = body.scope.or(set.scope);
     let now = ctx.now;

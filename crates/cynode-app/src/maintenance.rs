@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cynode_db::{DbError, idempotency, schema};
+use cynode_db::{DbError, approvals, idempotency, schema};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, Error};
@@ -34,6 +34,7 @@ pub async fn once(app: &App) -> Result<(), Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     schema::ensure_partitions(&mut conn, now).await?;
     while idempotency::sweep(&mut conn, now, BATCH).await? > 0 {}
+    approvals::sweep(&mut conn, now - time::Duration::days(1)).await?;
     drop(conn);
     if let Ok(parts) = app.gate() {
         let removed = crate::audit::prune(app, parts.keep_records).await?;

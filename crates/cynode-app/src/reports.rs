@@ -88,7 +88,7 @@ pub async fn last_checkpoint(
     Ok(agents::last_checkpoint(ctx.conn(), task, job).await?)
 }
 
-/// Keeps a report to the project manager. The same call repeated by its id is kept once.
+/// Keeps a report to the project manager.
 #[tracing::instrument(name = "app.reports.report", skip_all)]
 pub async fn report(
     ctx: &mut Ctx,

@@ -149,7 +149,7 @@ pub(crate) fn definition(server: &ToolServer, tool: &ServerTool) -> (Definition,
     (definition, if unchanged { Pin::Accepted } else { Pin::Quarantined })
 }
 
-/// Installs a server. Its tools are read at once if it answers, and wait for a person in any case.
+/// Installs a server. Its tools are read when somebody asks for it or within a minute, and wait for a person in any case.
 #[tracing::instrument(name = "app.servers.install", skip_all)]
 pub async fn install(
     ctx: &mut Ctx,
@@ -243,7 +243,7 @@ fn seal(
     if secrets.is_empty() {
         return Ok(None);
     }
-    let reserved = ["authorization-agent", "host", "content-length", "mcp-session-id"];
+    let reserved = ["host", "content-length", "connection", "transfer-encoding", "mcp-session-id"];
     for (name, value) in secrets {
         let good = (1..=100).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -276,8 +276,19 @@ async fn tell(ctx: &mut Ctx, kind: EventKind, server: &ToolServer) -> Result<(),
 pub(crate) async fn owned(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
     let server = seen(ctx, id).await?;
     let caller = ctx.caller()?;
-    if caller.bounds.is_none() && (server.owner == caller.user || caller.role >= Some(Role::Admin))
-    {
+    if caller.bounds.is_none() && caller.role >= Some(Role::Admin) {
+        return Ok(server);
+    }
+    // Whoever installed it keeps it as long as they could install it.
+    let stdio = matches!(Stored::of(&server)?.transport, ServerTransport::Stdio { .. });
+    let standing = match server.audience {
+        Audience::User(_) => !stdio,
+        Audience::Project(project) => {
+            !stdio && ctx.require_in(project, Role::Operator).await.is_ok()
+        }
+        Audience::Everybody => false,
+    };
+    if caller.bounds.is_none() && server.owner == caller.user && standing {
         return Ok(server);
     }
     Err(Error::forbidden(Role::Admin, "in the installation, or to be who installed it"))
@@ -357,13 +368,15 @@ fn tool_view(tool: ServerTool) -> ServerToolView {
 
 /// Changes a server.
 #[tracing::instrument(name = "app.servers.update", skip_all)]
-pub async fn update(
-    ctx: &mut Ctx,
-    parts: &Parts,
-    id: ServerId,
-    body: UpdateServer,
-) -> Result<ServerView, Error> {
+pub async fn update(ctx: &mut Ctx, id: ServerId, body: UpdateServer) -> Result<ServerView, Error> {
+    gate::lock(ctx.conn()).await?;
     let mut server = owned(ctx, id).await?;
+    let caller = ctx.caller()?;
+    if !server.enabled && body.enabled == Some(true) && caller.role < Some(Role::Admin) {
+        let place =
+            "in the installation: a server that was switched off is switched on by an admin";
+        return Err(Error::forbidden(Role::Admin, place));
+    }
     server.title = body.title.unwrap_or(server.title);
     server.enabled = body.enabled.unwrap_or(server.enabled);
     server.scope = body.scope.unwrap_or(server.scope);
@@ -374,7 +387,6 @@ pub async fn update(
     servers::update(ctx.conn(), &server, now).await?;
     gate::changed(ctx.conn()).await?;
     tell(ctx, EventKind::ToolServerUpdated, &server).await?;
-    parts.reach.forget(id);
     view(ctx, server).await
 }
 
@@ -383,12 +395,11 @@ pub async fn update(
 pub async fn remove(ctx: &mut Ctx, parts: &Parts, id: ServerId) -> Result<(), Error> {
     let server = owned(ctx, id).await?;
     gate::lock(ctx.conn()).await?;
+    gate::forget_tools(ctx.conn(), id).await?;
     servers::delete(ctx.conn(), id).await?;
     still_fits(ctx, parts).await?;
     gate::changed(ctx.conn()).await?;
-    tell(ctx, EventKind::ToolServerRemoved, &server).await?;
-    parts.reach.forget(id);
-    Ok(())
+    tell(ctx, EventKind::ToolServerRemoved, &server).await
 }
 
 /// Refuses a caller who may not change the server.
@@ -435,6 +446,8 @@ pub async fn judge(
     body: JudgeTool,
 ) -> Result<ServerView, Error> {
     let server = owned(ctx, id).await?;
+    // Rules go by these words, so they are an admin's.
+    ctx.require(Role::Admin)?;
     let judged = serde_json::to_value(body).map_err(|error| Error::Internal(error.into()))?;
     if !servers::judge(ctx.conn(), id, tool, &judged).await? {
         return Err(Error::not_found("tool of this server", tool));
@@ -457,10 +470,22 @@ pub async fn refresh(app: &App, id: ServerId) -> Result<(), Error> {
     let mut ctx = app.open(&request).await?;
     let now = ctx.now;
     let failure = match listing {
-        Ok(offered) => keep(&mut ctx, &server, offered).await?,
-        Err(failure) => Some(failure),
+        Ok(offered) => keep(&mut ctx, &server, offered).await,
+        Err(failure) => Ok(Some(failure)),
+    };
+    let failure = match failure {
+        Ok(failure) => failure,
+        Err(error) => {
+            // What it offers cannot be kept: that much is.
+            drop(ctx);
+            ctx = app.open(&request).await?;
+            Some(format!("what it offers cannot be kept: {error}"))
+        }
     };
     servers::listed(ctx.conn(), id, failure.as_deref(), now).await?;
+    if failure.is_some() && server.failure.is_none() {
+        tell(&mut ctx, EventKind::ToolServerChanged, &server).await?;
+    }
     app.commit(ctx).await
 }
 
@@ -475,8 +500,13 @@ async fn keep(
     // Those who read one server's offers at once do it one after the other.
     gate::lock(ctx.conn()).await?;
     let known = servers::tools(ctx.conn(), None).await?;
+    let mut named = std::collections::BTreeSet::new();
     for Offered { tool, definition } in offered {
-        let name = naming::name(&server.prefix, &tool);
+        let fits = (1..=128).contains(&tool.chars().count())
+            && !tool.contains('\0')
+            && !definition.to_string().contains("\\u0000");
+        let name =
+            naming::name(&server.prefix, &tool).filter(|name| fits && named.insert(name.clone()));
         let taken = |name| {
             known.iter().any(|other| {
                 other.name == name && (other.server != server.id || other.tool != tool)
@@ -505,7 +535,11 @@ async fn keep(
     }
     Ok((!unfit.is_empty()).then(|| {
         let names: Vec<_> = unfit.iter().take(5).map(String::as_str).collect();
-        format!("{} tools have names that are taken: {}", unfit.len(), names.join(", "))
+        format!(
+            "{} tools have names that are taken or cannot be used: {}",
+            unfit.len(),
+            names.join(", ")
+        )
     }))
 }
 

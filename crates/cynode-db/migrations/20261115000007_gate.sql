@@ -98,6 +98,7 @@ CREATE TABLE approvals (
     arguments_digest bytea NOT NULL CHECK (octet_length(arguments_digest) = 32),
     policy_hash      bytea NOT NULL CHECK (octet_length(policy_hash) = 32),
     rules            text[] NOT NULL,
+    arguments_sealed bytea,                  -- for whoever answers; gone once it is answered
     state            text NOT NULL CHECK (state IN ('asked', 'approved', 'refused', 'used')),
     asked_at         timestamptz NOT NULL,
     expires_at       timestamptz NOT NULL,

@@ -142,7 +142,11 @@ pub async fn find(
         r#"
         SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
             t.profile, t.network, t.tools, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
-            u.state = 'active' AS "active!", ARRAY(
+            u.state = 'active' AS "active!",
+            EXISTS (SELECT FROM project_members p WHERE p.project_id = t.project_id AND p.user_id = t.user_id)
+                OR EXISTS (SELECT FROM group_members m JOIN role_bindings b USING (group_id)
+                    WHERE m.user_id = t.user_id AND b.project_id = t.project_id) AS "member!",
+            ARRAY(
                 SELECT b.role FROM role_bindings b WHERE b.user_id = t.user_id AND b.project_id IS NULL
                 UNION ALL
                 SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
@@ -159,7 +163,10 @@ pub async fn find(
     rows.into_iter()
         .map(|row| {
             let hash = row.token_hash.try_into().map_err(corrupt("agent_tokens", "token_hash"))?;
-            let state = if row.revoked_at.is_some() || !row.active {
+            // An agent can do no more than the person it works for, who may have left the project.
+            let person = strongest(&row.roles)?;
+            let stands = row.active && (row.member || person.is_some());
+            let state = if row.revoked_at.is_some() || !stands {
                 TokenState::Revoked
             } else if row.expires_at <= now {
                 TokenState::Expired
@@ -182,7 +189,7 @@ pub async fn find(
                 expires_at: row.expires_at,
                 revoked_at: row.revoked_at,
             })?;
-            Ok((hash, Found { agent: token.agent, state, person: strongest(&row.roles)? }))
+            Ok((hash, Found { agent: token.agent, state, person }))
         })
         .collect()
 }

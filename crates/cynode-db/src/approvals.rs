@@ -65,6 +65,8 @@ pub struct Approval {
     pub id: ApprovalId,
     /// What is asked for.
     pub asked: Asked,
+    /// The arguments, sealed, until it is answered.
+    pub sealed: Option<Vec<u8>>,
     /// Where it stands.
     pub state: ApprovalState,
     /// When it was asked.
@@ -84,6 +86,7 @@ struct Row {
     arguments_digest: Vec<u8>,
     policy_hash: Vec<u8>,
     rules: Vec<String>,
+    arguments_sealed: Option<Vec<u8>>,
     state: String,
     asked_at: OffsetDateTime,
     expires_at: OffsetDateTime,
@@ -107,6 +110,7 @@ impl TryFrom<Row> for Approval {
         Ok(Self {
             id: ApprovalId::from_uuid(row.approval_id),
             asked,
+            sealed: row.arguments_sealed,
             state: ApprovalState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
             asked_at: row.asked_at,
             expires_at: row.expires_at,
@@ -121,6 +125,7 @@ pub async fn ask(
     conn: &mut Conn,
     id: ApprovalId,
     asked: &Asked,
+    sealed: &[u8],
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
 ) -> Result<Approval, DbError> {
@@ -128,8 +133,8 @@ pub async fn ask(
         Row,
         r#"
         INSERT INTO approvals AS a (approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash,
-            rules, state, asked_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'asked', $9, $10)
+            rules, state, asked_at, expires_at, arguments_sealed)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'asked', $9, $10, $11)
         ON CONFLICT (agent_token_id, tool, arguments_digest, policy_hash)
             WHERE state IN ('asked', 'approved', 'refused')
         DO UPDATE SET
@@ -138,8 +143,9 @@ pub async fn ask(
             asked_at = CASE WHEN a.expires_at <= $9 THEN $9 ELSE a.asked_at END,
             decided_by = CASE WHEN a.expires_at <= $9 THEN NULL ELSE a.decided_by END,
             decided_at = CASE WHEN a.expires_at <= $9 THEN NULL ELSE a.decided_at END,
+            arguments_sealed = CASE WHEN a.expires_at <= $9 THEN $11 ELSE a.arguments_sealed END,
             expires_at = CASE WHEN a.expires_at <= $9 THEN $10 ELSE a.expires_at END
-        RETURNING approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, state,
+        RETURNING approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
             asked_at, expires_at, decided_by
         "#,
         id.as_uuid(),
@@ -152,6 +158,7 @@ pub async fn ask(
         &asked.rules,
         now,
         expires_at,
+        sealed,
     )
     .fetch_one(conn)
     .await?
@@ -190,7 +197,7 @@ pub async fn get(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, Db
     sqlx::query_as!(
         Row,
         "
-        SELECT approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, state,
+        SELECT approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
             asked_at, expires_at, decided_by
         FROM approvals WHERE approval_id = $1
         ",
@@ -212,7 +219,7 @@ pub async fn waiting(
     sqlx::query_as!(
         Row,
         r#"
-        SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, state,
+        SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
             asked_at, expires_at, decided_by
         FROM approvals a
         WHERE state = 'asked' AND expires_at > $2
@@ -232,6 +239,13 @@ pub async fn waiting(
     .collect()
 }
 
+/// Forgets questions that are too old to be answered or used.
+#[tracing::instrument(name = "db.approvals.sweep", skip_all)]
+pub async fn sweep(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbError> {
+    let done = sqlx::query!("DELETE FROM approvals WHERE expires_at < $1", before);
+    Ok(done.execute(conn).await?.rows_affected())
+}
+
 /// Answers a question that nobody has answered and that is not too old.
 #[tracing::instrument(name = "db.approvals.decide", skip_all)]
 pub async fn decide(
@@ -243,7 +257,7 @@ pub async fn decide(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        UPDATE approvals SET state = $2, decided_by = $3, decided_at = $4
+        UPDATE approvals SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
         WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4
         ",
         id.as_uuid(),

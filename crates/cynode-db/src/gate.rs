@@ -64,6 +64,26 @@ pub async fn set_tool(
     Ok(())
 }
 
+/// Whether the word about a tool is that user's own.
+pub async fn set_by(conn: &mut Conn, name: &str, user: UserId) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!("SELECT updated_by FROM gate_tools WHERE name = $1", name);
+    Ok(found.fetch_optional(conn).await? == Some(user.as_uuid()))
+}
+
+/// Forgets what was decided about tools that are gone for good: one of the same name later is another tool.
+pub async fn forget_tools(
+    conn: &mut Conn,
+    server: cynode_core::ids::ServerId,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "DELETE FROM gate_tools WHERE name IN (SELECT name FROM server_tools WHERE server_id = $1)",
+        server.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// A rule with what is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRule {
@@ -162,12 +182,13 @@ pub async fn take_quota(
     )
     .fetch_one(&mut *conn)
     .await?;
-    let before = if row.hour == hour { row.taken } else { 0 };
+    // A replica whose clock is behind counts in the hour that others have begun.
+    let before = if row.hour >= hour { row.taken } else { 0 };
     let given = wanted.min(limit - before).max(0);
     sqlx::query!(
         "UPDATE call_quotas SET hour = $2, taken = $3 WHERE task_id = $1",
         task.as_uuid(),
-        hour,
+        hour.max(row.hour),
         before + given,
     )
     .execute(conn)

@@ -82,7 +82,7 @@ pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbEr
 pub async fn jobs(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT u.key, j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at
+        SELECT j.job_id, u.key, j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at
         FROM jobs j JOIN work_units u USING (unit_id)
         WHERE j.task_id = $1
         ORDER BY j.queued_at DESC, u.position DESC
@@ -95,6 +95,7 @@ pub async fn jobs(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbErro
     .await?;
     let jobs = rows.into_iter().rev().map(|row| {
         Ok(JobEntry {
+            job_id: cynode_core::ids::JobId::from_uuid(row.job_id),
             unit: row.key,
             attempt: u32::try_from(row.attempt).map_err(corrupt("jobs", "attempt"))?,
             state: row.state,

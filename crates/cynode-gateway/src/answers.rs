@@ -94,7 +94,6 @@ impl Failure {
     }
 
     /// The code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> i64 {
         self.0.code
     }

@@ -149,6 +149,21 @@ impl Inner {
         if let Some(tool) = &decision.tool {
             describe(&mut entry, tool);
         }
+        // Refused calls count too: whoever tries again and again is told to stop.
+        let named = decision.tool.as_ref().map_or("", |tool| tool.definition.name.as_str());
+        let kind = decision.tool.as_ref().map_or_else(|| Plain::of(b""), |tool| tool.digest);
+        let mut whole = Vec::from(kind.0);
+        whole.extend_from_slice(&arguments.0);
+        let counted = self.counter.count(
+            &self.app,
+            loaded.limits,
+            &known.agent,
+            (named, kind),
+            Plain::of(&whole),
+        );
+        if let Err(much) = counted.await {
+            return no(entry, much.reason, much.until).await;
+        }
         let (tool, wanting) = match (decision.tool, decision.refusal) {
             (Some(tool), None) => (tool, None),
             (Some(tool), Some(Reason::NeedsApproval(rules))) => (tool, Some(rules)),
@@ -157,18 +172,6 @@ impl Inner {
                 return no(entry, reason, None).await;
             }
         };
-        let mut whole = Vec::from(tool.digest.0);
-        whole.extend_from_slice(&arguments.0);
-        let counted = self.counter.count(
-            &self.app,
-            loaded.limits,
-            &known.agent,
-            (tool.definition.name.as_str(), tool.digest),
-            Plain::of(&whole),
-        );
-        if let Err(much) = counted.await {
-            return no(entry, much.reason, much.until).await;
-        }
         let upstream_state = match self.opened_state(&call, &known, &tool, &arguments) {
             Ok(state) => state,
             Err(failure) => {
@@ -185,7 +188,8 @@ impl Inner {
                 task: known.agent.task,
                 tool: tool.definition.name.to_string(),
                 arguments: arguments.0,
-                policy: entry.policy,
+                // The same name with another definition, or of another server, is another tool.
+                policy: Plain::of(&[entry.policy, tool.digest.0, server_of(&tool)].concat()).0,
                 rules: rules.clone(),
             };
             match self.approved(&asked, &call, id, trace, &request).await {
@@ -199,7 +203,7 @@ impl Inner {
                 }
             }
         }
-        let watch = self.keeper.watch(shown, known.agent.clone(), tool.clone());
+        let watch = self.keeper.watch(shown, known.agent.clone(), tool.clone(), loaded.epoch);
         entry.decision = Verdict::Allow;
         entry.reason = if entry.rules.is_empty() { "allowed" } else { "approved" }.into();
         if let Err(failure) = self.record(&entry).await {
@@ -331,7 +335,7 @@ impl Inner {
         request: &envelope::Request,
     ) -> Result<(), Unapproved> {
         let about = Request { caller: None, trace, attempt: None };
-        let found = approvals::seek(&self.app, &about, asked, id).await;
+        let found = approvals::seek(&self.app, &about, asked, call.raw.get(), id).await;
         match found {
             Ok(Standing::Spent(_)) => Ok(()),
             Ok(Standing::Refused(_)) => Err(Unapproved::Refused(Reason::NotApproved)),
@@ -404,6 +408,14 @@ impl Inner {
                 "`requestState` is not one that was given for this call",
             )),
         }
+    }
+}
+
+/// The server of a tool, in as many bytes as a digest has.
+fn server_of(tool: &Tool) -> [u8; 32] {
+    match &tool.definition.origin {
+        Origin::Native => [0; 32],
+        Origin::Server { id, .. } => Plain::of(id.as_uuid().as_bytes()).0,
     }
 }
 
@@ -487,9 +499,11 @@ impl Admitted {
         cancel: Hangup,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Answer {
-        let went = match &self.tool.definition.origin {
-            Origin::Native => self.native(&cancel).await,
-            Origin::Server { id, tool, .. } => match self.loaded.servers.get(id) {
+        let permitted = self.watch.still_permitted().await;
+        let went = match (&self.tool.definition.origin, permitted) {
+            (_, Err(reason)) => self.forbidden(&reason),
+            (Origin::Native, Ok(())) => self.native(&cancel).await,
+            (Origin::Server { id, tool, .. }, Ok(())) => match self.loaded.servers.get(id) {
                 Some(server) => {
                     self.forwarded(&crate::reach::server(server), tool, &cancel, progress).await
                 }
@@ -517,7 +531,9 @@ impl Admitted {
             Ok(_) => went.said.map_err(|failure| failure.of(Some(self.id))),
             Err(refused) => {
                 tracing::error!(event = "audit.refused", error = %refused, "an outcome could not be recorded");
-                Err(unrecorded(&refused).of(Some(self.id)))
+                let told = "the call was made, and how it ended could not be recorded; do not make it again without looking";
+                let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
+                Err(Failure::new(status, code::UNAVAILABLE, told).of(Some(self.id)))
             }
         };
         Answer { call, said }
@@ -534,8 +550,13 @@ impl Admitted {
 
     fn forbidden(&self, reason: &Reason) -> Went {
         let now = self.inner.app.environment().now();
-        let result = answers::refusal(self.era, reason, None, now);
-        let said = Ok(answers::result(&self.id, &result.to_string()));
+        let said = if *reason == Reason::Stale {
+            let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
+            Err(Failure::new(status, code::UNAVAILABLE, format!("{reason}. {}", reason.advice())))
+        } else {
+            let result = answers::refusal(self.era, reason, None, now);
+            Ok(answers::result(&self.id, &result.to_string()))
+        };
         Went { outcome: Outcome::Revoked, reason: reason.code(), said }
     }
 
@@ -612,8 +633,9 @@ impl Admitted {
             ..upstream::Call::new(tool, &self.call.raw)
         };
         let reply = tokio::select! {
-            reply = self.inner.upstreams.call(server, call) => reply,
+            biased;
             reason = self.watch.forbidden() => return self.forbidden(&reason),
+            reply = self.inner.upstreams.call(server, call) => reply,
         };
         match reply {
             Ok(Reply::Result { result, is_error }) => self.passed(&result, is_error),

@@ -19,7 +19,7 @@ use cynode_app::{
 use cynode_core::{ids::CallId, trace::TraceParent};
 use cynode_policy::{
     catalogue::{Origin, Tool},
-    gate::list,
+    gate::{list, open_to},
     reasons::Reason,
 };
 use serde_json::{Value, json};
@@ -190,6 +190,12 @@ impl Inner {
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
         entry.method = if ours.contains(&method) { method.to_owned() } else { "other".into() };
         let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, now).await;
+        // What cannot be recorded is not answered as if it were.
+        if let Err(failure) = &said
+            && failure.code() == code::UNAVAILABLE
+        {
+            return failure.response(era);
+        }
         let (status, error, scope) = match reason {
             Reason::Stale => {
                 return said.map_or_else(
@@ -289,6 +295,8 @@ impl Inner {
             && let Some(tool) = state.loaded.gate.catalogue.on_the_wire(&call.name)
             && let Err(failure) =
                 headers::mirrored(&headers, &tool.definition.input, &call.arguments)
+            // What is not open to the caller is not spoken of: the gate refuses it in its own words.
+            && open_to(&known.agent, &state.loaded.gate, tool).is_ok()
         {
             return failure.of(Some(id)).response(era);
         }

@@ -132,18 +132,25 @@ impl Egress {
     async fn follow(&self, outgoing: Outgoing) -> Result<Fetched, EgressError> {
         let mut url: Url =
             outgoing.url.parse().map_err(|_| EgressError::Refused("`url` is not an address"))?;
-        let headers = headers(&outgoing.headers)?;
+        let mut headers = headers(&outgoing.headers)?;
+        let mut body = outgoing.body;
         for _ in 0..=MOST_HOPS {
             let client = self.client(&url)?;
             let mut request =
                 client.request(outgoing.method.clone(), url.clone()).headers(headers.clone());
-            if let Some(body) = &outgoing.body {
+            if let Some(body) = &body {
                 request = request.body(body.clone());
             }
             let answer = request.send().await.map_err(|_| EgressError::Unreachable)?;
             match redirect(&url, &answer) {
-                // What was sent once is not sent again elsewhere.
-                Some(next) if outgoing.method == Method::GET => url = next,
+                Some(next) if outgoing.method == Method::GET => {
+                    // What was meant for one place is not told another.
+                    if next.origin() != url.origin() {
+                        headers = HeaderMap::new();
+                        body = None;
+                    }
+                    url = next;
+                }
                 _ => return read(url, answer).await,
             }
         }

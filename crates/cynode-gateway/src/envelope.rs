@@ -143,8 +143,9 @@ pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Message, Failure>
     };
     let with_id = |failure: Failure| failure.of(Some(id.clone()));
     let era = era(headers, &params).map_err(with_id)?;
-    if era == Era::Modern {
-        modern(headers, &method, &params).map_err(with_id)?;
+    match era {
+        Era::Modern => modern(headers, &method, &params).map_err(with_id)?,
+        Era::Legacy => legacy(headers, &method, &params).map_err(with_id)?,
     }
     let call = match method.as_str() {
         "tools/call" => Some(call(body, &params).map_err(with_id)?),
@@ -196,6 +197,21 @@ fn modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failu
         if stated.and_then(headers::decode).as_deref() != Some(name) {
             return Err(mismatch("Mcp-Name"));
         }
+    }
+    Ok(())
+}
+
+/// The older era knows no such headers; where they are nevertheless, somebody may go by them.
+fn legacy(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failure> {
+    let name = params.get("name").and_then(Value::as_str);
+    let differs = |header: Option<&str>, said: Option<&str>| {
+        header.is_some_and(|header| headers::decode(header).as_deref() != said)
+    };
+    if differs(headers::one(headers, "mcp-method")?, Some(method))
+        || (method == "tools/call" && differs(headers::one(headers, "mcp-name")?, name))
+    {
+        let told = "the headers `Mcp-Method` and `Mcp-Name` say something else than the body";
+        return Err(Failure::bad(code::HEADER_MISMATCH, told));
     }
     Ok(())
 }

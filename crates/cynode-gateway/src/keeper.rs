@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,7 +21,12 @@ use cynode_app::{
     gate::{self, Loaded},
     tokens::Presented,
 };
-use cynode_policy::{agents::Agent, catalogue::Tool, gate::open_to, reasons::Reason};
+use cynode_policy::{
+    agents::Agent,
+    catalogue::Tool,
+    gate::{Gate, open_to},
+    reasons::Reason,
+};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +39,9 @@ const EVERY: Duration = Duration::from_millis(25);
 /// How long a token is kept warm after its last use.
 const WARM: Duration = Duration::from_secs(2);
 
+/// How often a call asks before it gives up.
+const ATTEMPTS: usize = 5;
+
 /// Most tokens that are kept at all.
 const MOST_TOKENS: usize = 50_000;
 
@@ -45,6 +53,8 @@ pub struct Keeper {
     running: Mutex<HashMap<u64, Running>>,
     next: AtomicU64,
     asking: AsyncMutex<()>,
+    last_used: Mutex<Instant>,
+    idle: AtomicBool,
     used: Notify,
 }
 
@@ -54,8 +64,11 @@ pub struct State {
     pub loaded: Loaded,
     confirmed: Instant,
     /// What is shown to each agent, made once.
-    pub(crate) lists: Mutex<HashMap<uuid::Uuid, Arc<str>>>,
+    pub(crate) lists: Lists,
 }
+
+/// What is shown to each agent, by its token.
+pub(crate) type Lists = Arc<Mutex<HashMap<uuid::Uuid, Arc<str>>>>;
 
 #[derive(Clone)]
 struct Cached {
@@ -68,6 +81,8 @@ struct Running {
     shown: Presented,
     agent: Arc<Agent>,
     tool: Arc<Tool>,
+    /// The gate by which it was last looked at.
+    epoch: i64,
     ended: CancellationToken,
     reason: Arc<Mutex<Option<Reason>>>,
 }
@@ -81,6 +96,22 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Whether the call is still permitted, as the database says now or said a moment ago. It is asked last, when everything
+    /// that takes time before a call has been done.
+    pub async fn still_permitted(&self) -> Result<(), Reason> {
+        let (shown, agent, tool, epoch) = {
+            let running = lock(&self.keeper.running);
+            let call = running.get(&self.number).ok_or(Reason::Stale)?;
+            (call.shown, call.agent.clone(), call.tool.clone(), call.epoch)
+        };
+        self.keeper.agent(shown).await?;
+        let state = self.keeper.state().await?;
+        if state.loaded.epoch == epoch && !self.ended.is_cancelled() {
+            return Ok(());
+        }
+        still_open(&state.loaded.gate, &agent, &tool)
+    }
+
     /// Ends when the call is forbidden, and says why.
     pub async fn forbidden(&self) -> Reason {
         self.ended.cancelled().await;
@@ -104,7 +135,7 @@ impl Keeper {
     pub async fn open(app: App) -> Result<Arc<Self>, Error> {
         let confirmed = Instant::now();
         let loaded = gate::load(&app).await?;
-        let state = State { loaded, confirmed, lists: Mutex::default() };
+        let state = State { loaded, confirmed, lists: Lists::default() };
         Ok(Arc::new(Self {
             app,
             state: ArcSwap::from_pointee(state),
@@ -112,6 +143,8 @@ impl Keeper {
             running: Mutex::default(),
             next: AtomicU64::new(0),
             asking: AsyncMutex::new(()),
+            last_used: Mutex::new(confirmed),
+            idle: AtomicBool::new(false),
             used: Notify::new(),
         }))
     }
@@ -120,25 +153,38 @@ impl Keeper {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut turn = tokio::time::interval(EVERY);
         turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut last_used = Instant::now();
+        let mut failing = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.used.notified() => last_used = Instant::now(),
-                _ = turn.tick() => {
-                    if last_used.elapsed() > WARM && lock(&self.running).is_empty() {
-                        // Nobody calls: the next call asks for itself.
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            () = self.used.notified() => last_used = Instant::now(),
-                        }
-                    }
-                    if let Err(error) = self.confirm(&[]).await {
-                        let error = told(&error);
-                        tracing::warn!(event = "gate.unconfirmed", error, "what the gate knows could not be confirmed");
-                    }
+                _ = turn.tick() => {}
+            }
+            if lock(&self.last_used).elapsed() > WARM && lock(&self.running).is_empty() {
+                // Nobody calls: the next call asks for itself.
+                self.idle.store(true, Ordering::SeqCst);
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.used.notified() => {}
                 }
             }
+            let confirmed = self.confirm(&[]).await;
+            if let (Err(error), false) = (&confirmed, failing) {
+                let error = told(error);
+                tracing::warn!(
+                    event = "gate.unconfirmed",
+                    error,
+                    "what the gate knows cannot be confirmed: calls are refused until it can"
+                );
+            }
+            failing = confirmed.is_err();
+        }
+    }
+
+    /// Notes that somebody calls.
+    fn touch(&self) {
+        *lock(&self.last_used) = Instant::now();
+        if self.idle.swap(false, Ordering::SeqCst) {
+            self.used.notify_one();
         }
     }
 
@@ -148,19 +194,23 @@ impl Keeper {
         if state.confirmed.elapsed() < FRESH {
             return Ok(state);
         }
-        self.ask(&[]).await?;
-        Ok(self.state.load_full())
+        // Asking may take longer than what was learned stays good, as when much has changed: then it is asked again.
+        for _ in 0..ATTEMPTS {
+            self.ask(&[]).await?;
+            let state = self.state.load_full();
+            if state.confirmed.elapsed() < FRESH {
+                return Ok(state);
+            }
+        }
+        Err(Reason::Stale)
     }
 
     /// Who is behind a token, confirmed.
     pub async fn agent(&self, shown: Presented) -> Result<Known, Reason> {
-        self.used.notify_one();
+        self.touch();
         let known = match self.remembered(shown) {
             Some(known) => known,
-            None => {
-                self.ask(&[shown]).await?;
-                lock(&self.tokens).get(&shown).and_then(|cached| cached.known.clone())
-            }
+            None => self.asked(shown).await?,
         };
         let known = known.ok_or(Reason::NoToken)?;
         let now = self.app.environment().now();
@@ -172,6 +222,16 @@ impl Keeper {
             }
             TokenState::Good => Ok(known),
         }
+    }
+
+    async fn asked(&self, shown: Presented) -> Result<Option<Known>, Reason> {
+        for _ in 0..ATTEMPTS {
+            self.ask(&[shown]).await?;
+            if let Some(known) = self.remembered(shown) {
+                return Ok(known);
+            }
+        }
+        Err(Reason::Stale)
     }
 
     /// Who is behind a token that does not work, for the record.
@@ -222,11 +282,12 @@ impl Keeper {
         let asked = Instant::now();
         let mut shown: Vec<Presented> = {
             let mut tokens = lock(&self.tokens);
+            let warm = |cached: &Cached| cached.used.elapsed() < WARM && cached.known.is_some();
             if tokens.len() > MOST_TOKENS {
-                tokens.retain(|_, cached| cached.used.elapsed() < WARM);
+                tokens.retain(|_, cached| warm(cached));
             }
-            let warm = tokens.iter().filter(|(_, cached)| cached.used.elapsed() < WARM);
-            warm.map(|(shown, _)| *shown).collect()
+            // What nobody was given is not asked about again unless it is shown again.
+            tokens.iter().filter(|(_, cached)| warm(cached)).map(|(shown, _)| *shown).collect()
         };
         // A call under way keeps its token in sight however long it takes.
         shown.extend(lock(&self.running).values().map(|running| running.shown));
@@ -236,68 +297,73 @@ impl Keeper {
         let epoch = gate::epoch(&self.app).await?;
         let found =
             if shown.is_empty() { Vec::new() } else { agents::find(&self.app, &shown).await? };
-        let state = self.state.load();
-        let loaded =
-            if state.loaded.epoch == epoch { None } else { Some(gate::load(&self.app).await?) };
-        self.learn(asked, &shown, found, loaded.as_ref());
+        self.learn(asked, &shown, found);
+        if self.state.load().loaded.epoch == epoch {
+            self.state.rcu(|state| {
+                let confirmed = asked.max(state.confirmed);
+                Arc::new(State {
+                    loaded: state.loaded.clone(),
+                    confirmed,
+                    lists: state.lists.clone(),
+                })
+            });
+        } else {
+            self.load_anew().await?;
+        }
         self.look_at_running();
         Ok(())
     }
 
-    fn learn(
-        &self,
-        asked: Instant,
-        shown: &[Presented],
-        found: Vec<(Presented, Known)>,
-        loaded: Option<&Loaded>,
-    ) {
+    async fn load_anew(&self) -> Result<(), Error> {
+        let asked = Instant::now();
+        let loaded = gate::load(&self.app).await?;
+        let before = self.state.rcu(|state| {
+            if loaded.epoch < state.loaded.epoch {
+                // Somebody else has loaded a newer one meanwhile.
+                return state.clone();
+            }
+            Arc::new(State { loaded: loaded.clone(), confirmed: asked, lists: Lists::default() })
+        });
+        // What was removed or switched off is not kept running here, wherever that was done.
+        let reach = &self.app.gate()?.reach;
+        for server in before.loaded.servers.keys() {
+            if !loaded.servers.contains_key(server) {
+                reach.forget(*server);
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&self, asked: Instant, shown: &[Presented], found: Vec<(Presented, Known)>) {
         let mut found: HashMap<_, _> = found.into_iter().collect();
         let mut tokens = lock(&self.tokens);
         for shown in shown {
             let known = found.remove(shown);
-            let used = tokens.get(shown).map_or(asked, |cached| cached.used);
-            tokens.insert(*shown, Cached { known, confirmed: asked, used });
+            let held = tokens.get(shown);
+            // An answer that took long must not hide one that was asked for later.
+            if held.is_none_or(|cached| cached.confirmed <= asked) {
+                let used = held.map_or(asked, |cached| cached.used);
+                tokens.insert(*shown, Cached { known, confirmed: asked, used });
+            }
         }
-        drop(tokens);
-        self.state.rcu(|state| {
-            let newer = match loaded {
-                // Of two that loaded at once the newer one stays.
-                Some(loaded) if loaded.epoch > state.loaded.epoch => {
-                    return Arc::new(State {
-                        loaded: loaded.clone(),
-                        confirmed: asked,
-                        lists: Mutex::default(),
-                    });
-                }
-                Some(_) | None => state,
-            };
-            let lists = Mutex::new(lock(&newer.lists).clone());
-            Arc::new(State {
-                loaded: newer.loaded.clone(),
-                confirmed: asked.max(newer.confirmed),
-                lists,
-            })
-        });
     }
 
     /// Ends the calls under way that would not be allowed any more.
     fn look_at_running(&self) {
         let state = self.state.load();
+        let (epoch, gate) = (state.loaded.epoch, &state.loaded.gate);
         let tokens = lock(&self.tokens);
-        let running = lock(&self.running);
-        for call in running.values() {
+        let mut running = lock(&self.running);
+        for call in running.values_mut() {
             let forbidden = match tokens.get(&call.shown).and_then(|cached| cached.known.as_ref()) {
                 None => Some(Reason::TokenRevoked),
                 Some(known) if known.state == TokenState::Revoked => Some(Reason::TokenRevoked),
                 Some(known) if known.state == TokenState::Expired => Some(Reason::TokenExpired),
-                Some(_) => {
-                    let tool = state.loaded.gate.catalogue.get(&call.tool.definition.name);
-                    match tool {
-                        Some(tool) => open_to(&call.agent, &state.loaded.gate, tool).err(),
-                        None => Some(Reason::UnknownTool),
-                    }
-                }
+                // Nothing else has changed since it was last looked at.
+                Some(_) if call.epoch == epoch => None,
+                Some(_) => still_open(gate, &call.agent, &call.tool).err(),
             };
+            call.epoch = epoch;
             if let Some(reason) = forbidden {
                 *lock(&call.reason) = Some(reason);
                 call.ended.cancel();
@@ -306,13 +372,29 @@ impl Keeper {
     }
 
     /// Keeps a call in sight until what is returned is dropped.
-    pub fn watch(self: &Arc<Self>, shown: Presented, agent: Arc<Agent>, tool: Arc<Tool>) -> Watch {
+    pub fn watch(
+        self: &Arc<Self>,
+        shown: Presented,
+        agent: Arc<Agent>,
+        tool: Arc<Tool>,
+        epoch: i64,
+    ) -> Watch {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (ended, reason) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
-        let running = Running { shown, agent, tool, ended: ended.clone(), reason: reason.clone() };
+        let running =
+            Running { shown, agent, tool, epoch, ended: ended.clone(), reason: reason.clone() };
         lock(&self.running).insert(number, running);
         Watch { keeper: self.clone(), number, ended, reason }
     }
+}
+
+/// Whether a call of that very tool would still be open to the agent.
+fn still_open(gate: &Gate, agent: &Agent, tool: &Tool) -> Result<(), Reason> {
+    let current = gate.catalogue.get(&tool.definition.name).ok_or(Reason::UnknownTool)?;
+    if current.digest != tool.digest {
+        return Err(Reason::DefinitionChanged);
+    }
+    open_to(agent, gate, current)
 }
 
 /// The error with its causes, for the log.

@@ -101,6 +101,9 @@ impl Annotations {
     /// Adds or changes, and a repeat does nothing more.
     pub const WRITES: Self =
         Self { read_only: false, destructive: false, idempotent: true, open_world: false };
+    /// Adds something new each time.
+    pub const ADDS: Self =
+        Self { read_only: false, destructive: false, idempotent: false, open_world: false };
     /// Ends or removes something.
     pub const ENDS: Self =
         Self { read_only: false, destructive: true, idempotent: true, open_world: false };

@@ -69,6 +69,57 @@ struct Gated {
     writer: Arc<Writer>,
 }
 
+/// A gate beside the one that a [`TestApp`] has itself.
+pub struct TestGate {
+    gated: Gated,
+    stop: CancellationToken,
+    nobody: Client,
+}
+
+impl TestGate {
+    /// Somebody there, without a credential.
+    pub fn client(&self) -> Client {
+        Client { router: self.gated.router.clone(), ..self.nobody.clone() }
+    }
+
+    /// Its writer of records.
+    pub fn writer(&self) -> &Writer {
+        &self.gated.writer
+    }
+
+    /// Where it keeps records until they are in the database.
+    pub fn directory(&self) -> &std::path::Path {
+        self.gated.directory.path()
+    }
+
+    /// Waits until everything that was recorded is in the database.
+    pub async fn recorded(&self) {
+        self.gated.writer.flushed().await.unwrap();
+    }
+
+    /// Ends it in good order and gives its directory.
+    pub async fn close(self) -> TempDir {
+        self.stop.cancel();
+        self.gated.close().await
+    }
+}
+
+impl Gated {
+    async fn close(self) -> TempDir {
+        let Self { router, records, tasks, directory, writer } = self;
+        drop((router, writer));
+        records.cancel();
+        tasks.close();
+        tasks.wait().await;
+        directory
+    }
+}
+
+/// How records are kept in tests: shipped at once.
+fn records() -> audit::Options {
+    audit::Options { linger: Duration::from_millis(1), ..audit::Options::new("test") }
+}
+
 /// A caller of a [`TestApp`].
 #[derive(Clone)]
 pub struct Client {
@@ -171,23 +222,21 @@ impl TestApp {
         self.gate
             .get_or_init(|| async {
                 let directory = tempfile::tempdir().unwrap();
-                self.open_gate(directory).await
+                self.open_gate(self.app.clone(), directory, records(), &self.stop).await
             })
             .await
     }
 
-    async fn open_gate(&self, directory: TempDir) -> Gated {
+    async fn open_gate(
+        &self,
+        app: App,
+        directory: TempDir,
+        options: audit::Options,
+        stop: &CancellationToken,
+    ) -> Gated {
         let (tasks, records) = (TaskTracker::new(), CancellationToken::new());
-        let options =
-            audit::Options { linger: Duration::from_millis(1), ..audit::Options::new("test") };
-        let writer = audit::open(
-            &self.app,
-            &directory.path().join("audit"),
-            options,
-            &tasks,
-            records.clone(),
-        )
-        .unwrap();
+        let path = directory.path().join("audit");
+        let writer = audit::open(&app, &path, options, &tasks, records.clone()).unwrap();
         let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
         let options = cynode_gateway::Options {
             hosts: Hosts::default(),
@@ -196,11 +245,39 @@ impl TestApp {
             most_bytes: 1024 * 1024,
         };
         let egress = Egress::new(Vec::new()).unwrap();
-        let gateway = Gateway::open(self.app.clone(), writer.clone(), upstreams, egress, options)
-            .await
-            .unwrap();
-        gateway.start(&tasks, &self.stop);
+        let gateway = Gateway::open(app, writer.clone(), upstreams, egress, options).await.unwrap();
+        gateway.start(&tasks, stop);
         Gated { router: cynode_gateway::router(&gateway), records, tasks, directory, writer }
+    }
+
+    /// Another gate over the same database, as another replica has, with its own directory of records.
+    pub async fn another_gate(&self) -> TestGate {
+        self.gate_over(tempfile::tempdir().unwrap(), records()).await
+    }
+
+    /// Another gate over the same database and that directory of records.
+    pub async fn gate_over(&self, directory: TempDir, options: audit::Options) -> TestGate {
+        self.gate_of(self.app.clone(), directory, options).await
+    }
+
+    /// Another gate over the same database whose master key is another one.
+    pub async fn gate_with_another_key(&self) -> TestGate {
+        let parts = self.app.gate().unwrap();
+        let parts = Parts {
+            keys: Keys::from_master(&[8; 32]),
+            native: parts.native.clone(),
+            reach: parts.reach.clone(),
+            objects: parts.objects.clone(),
+            keep_records: parts.keep_records,
+        };
+        let app = App::new(self.db.pool(), self.environment.clone(), Policy::default());
+        self.gate_of(app.with_gate(parts), tempfile::tempdir().unwrap(), records()).await
+    }
+
+    async fn gate_of(&self, app: App, directory: TempDir, options: audit::Options) -> TestGate {
+        let stop = CancellationToken::new();
+        let gated = self.open_gate(app, directory, options, &stop).await;
+        TestGate { gated, stop, nobody: self.anonymous() }
     }
 
     /// Waits until everything that was recorded is in the database.
@@ -211,13 +288,13 @@ impl TestApp {
     /// Ends the gate in good order and gives its directory.
     pub async fn close_gate(&mut self) -> Option<TempDir> {
         let gated = self.gate.take()?;
-        let Gated { router, records, tasks, directory, writer } = gated;
-        drop((router, writer));
         self.stop.cancel();
-        records.cancel();
-        tasks.close();
-        tasks.wait().await;
-        Some(directory)
+        Some(gated.close().await)
+    }
+
+    /// Where the gate keeps records until they are in the database.
+    pub async fn records_directory(&self) -> std::path::PathBuf {
+        self.gated().await.directory.path().to_owned()
     }
 
     /// An agent with a token, at the gate.

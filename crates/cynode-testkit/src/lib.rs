@@ -12,11 +12,12 @@ mod database;
 pub mod echo;
 mod executor;
 pub mod faults;
+pub mod mcp;
 mod script;
 mod sources;
 pub mod world;
 
-pub use app::{Client, Reply, TestApp};
+pub use app::{Client, Reply, TestApp, TestGate};
 pub use database::TestDb;
 pub use executor::{Executor, Ledger, pause};
 pub use script::{Attempt, Failure, Script, ScriptedMind, Scripts};

@@ -468,7 +468,11 @@ pub struct ApprovalView {
     pub tool: String,
     /// The keyed digest of the arguments: the yes is good for these and no others.
     pub arguments_digest: String,
-    /// The policy under which it was asked: another policy asks again.
+    /// The arguments, for whoever looks at this one call before it is answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub arguments: Option<Value>,
+    /// The policy and the tool's definition under which it was asked: others ask again.
     pub policy_hash: String,
     /// The rules that want it.
     pub rules: Vec<String>,

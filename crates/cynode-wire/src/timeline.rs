@@ -1,7 +1,7 @@
 //! What happened to a task, for people.
 
 use cynode_core::{
-    ids::{InstructionId, RunId, TaskId},
+    ids::{InstructionId, JobId, RunId, TaskId},
     names::Prose,
     tasks::TaskStateName,
     workflow::{Node, instructions::InstructionKind, waits::WaitReason},
@@ -120,6 +120,9 @@ pub struct WaitEntry {
 /// One job of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobEntry {
+    /// The job.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
     /// The unit.
     pub unit: String,
     /// Which attempt.

@@ -88,7 +88,9 @@ pub(crate) async fn open(
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
         keep_records: time::Duration::days(config.gate.audit_days),
     });
-    let writer = format!("gateway {}", config.server.internal_listen);
+    // Unlike any other replica: of two chains of one writer the older one must have been closed.
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let writer = format!("gateway {host} {}", config.server.internal_listen);
     let writer =
         audit::open(&app, &directory.join("audit"), audit::Options::new(writer), tasks, records)?;
     let options = Options {

@@ -147,7 +147,7 @@ pub(crate) async fn explain(call: Mutation<Explain>) -> Result<Json<Explanation>
     Ok(Json(told.await?))
 }
 
-/// Install a tool server. Its tools are read at once if it answers, and wait for a person to accept them.
+/// Install a tool server. Its tools are read by `refresh`, or within a minute, and wait for a person to accept them.
 #[utoipa::path(post, path = "/v1/tool-servers", tag = "gate", request_body = InstallServer,
     responses((status = CREATED, body = ServerView)))]
 pub(crate) async fn install_server(call: Mutation<InstallServer>) -> Result<Answered, ApiError> {
@@ -190,10 +190,8 @@ pub(crate) async fn update_server(
     call: Mutation<UpdateServer>,
 ) -> Result<Answered, ApiError> {
     let Mutation { app, request, body } = call;
-    let parts = app.gate()?.clone();
-    let set = app.mutate(&request, |ctx| {
-        Box::pin(async move { servers::update(ctx, &parts, server, body).await })
-    });
+    let set = app
+        .mutate(&request, |ctx| Box::pin(async move { servers::update(ctx, server, body).await }));
     Ok(Answered(StatusCode::OK, set.await?))
 }
 
@@ -271,7 +269,10 @@ pub(crate) async fn get_approval(
     call: Call,
     Path(approval): Path<ApprovalId>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(approvals::get(ctx, approval)));
+    let parts = call.app.gate()?.clone();
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { approvals::get(ctx, &parts.keys, approval).await })
+    });
     Ok(Json(found.await?))
 }
 

@@ -331,7 +331,7 @@ async fn asked(app: &TestApp, project: ProjectId, agent: &str) -> String {
     let trace = app.app.environment().trace();
     let request = cynode_app::Request { caller: None, trace, attempt: None };
     let call: CallId = "cal_00000000000000000000000000000001".parse().unwrap();
-    match approvals::seek(&app.app, &request, &asked, call).await.unwrap() {
+    match approvals::seek(&app.app, &request, &asked, "{}", call).await.unwrap() {
         Standing::Waiting(approval) => approval.id.to_string(),
         other => panic!("{other:?}"),
     }

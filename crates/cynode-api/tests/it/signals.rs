@@ -290,6 +290,7 @@ async fn the_timeline_tells_the_whole_story() {
     assert_json_snapshot!(timeline, {
         ".task_id" => "[id]", ".run_id" => "[id]", ".trace_id" => "[trace]", ".mermaid" => "[drawing]",
         ".steps[].at" => "[time]", ".waits[].opened_at" => "[time]", ".jobs[].queued_at" => "[time]",
+        ".jobs[].job_id" => "[id]",
     }, @r##"
     {
       "task_id": "[id]",
@@ -366,6 +367,7 @@ async fn the_timeline_tells_the_whole_story() {
       ],
       "jobs": [
         {
+          "job_id": "[id]",
           "unit": "a",
           "attempt": 1,
           "state": "queued",

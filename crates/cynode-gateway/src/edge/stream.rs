@@ -66,6 +66,8 @@ fn notification(label: &Value, progress: &Progress) -> Value {
 }
 
 fn event(message: &str) -> Bytes {
+    // A line break inside JSON is only white space; inside an event it would be its end.
+    let message = message.replace(['\r', '\n'], " ");
     Bytes::from(format!("event: message\ndata: {message}\n\n"))
 }
 

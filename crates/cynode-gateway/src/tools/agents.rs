@@ -111,7 +111,7 @@ pub(super) fn tools() -> Vec<Native> {
         "Report to the project manager",
         "Tells the project manager what came of your work. It is a claim that will be checked.",
         both,
-        Annotations::WRITES,
+        Annotations::ADDS,
     )
     .does(report);
     let mut tell = about(
@@ -119,7 +119,7 @@ pub(super) fn tools() -> Vec<Native> {
         "Instruct a task",
         "Tells whoever works on a task to continue, pause, revise, abort, expand or reduce.",
         pm,
-        Annotations::WRITES,
+        Annotations::ADDS,
     )
     .does(tell);
     report.definition.aliases.extend("apmas_report_to_pm".parse());
@@ -154,7 +154,7 @@ pub(super) fn tools() -> Vec<Native> {
             "Ask for help",
             "Tells the project manager that you need to know or have something.",
             both,
-            Annotations::WRITES,
+            Annotations::ADDS,
         )
         .does(help),
         about(
@@ -162,7 +162,7 @@ pub(super) fn tools() -> Vec<Native> {
             "Say that you are done",
             "Reports your work as completed. It is a claim that will be checked.",
             both,
-            Annotations::WRITES,
+            Annotations::ADDS,
         )
         .does(complete),
         report,

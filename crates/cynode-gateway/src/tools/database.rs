@@ -4,16 +4,17 @@
 use cynode_app::{preferences, projects, tasks, timeline, workflow::signals};
 use cynode_core::{
     agents::ToolScope,
+    budget::Budget,
     ids::{JobId, ProjectId, TaskId},
-    names::DottedKey,
+    names::{DottedKey, Prose, TaskName},
     preferences::Scope,
-    tasks::TaskStateName,
+    tasks::{Criterion, TaskStateName},
 };
 use cynode_policy::catalogue::{Annotations, Binding};
 use cynode_wire::{
     page::{Cursor, PageRequest},
     projects::ProjectView,
-    tasks::{CreateTask, TaskView},
+    tasks::{CreateTask, CriterionView, TaskView},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -43,6 +44,28 @@ struct ListTasks {
     cursor: Option<Cursor>,
     /// Most tasks, 1 to 200.
     limit: Option<u16>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewTask {
+    /// The project.
+    #[schema(value_type = String)]
+    project_id: ProjectId,
+    /// Its name, unique in the project: with it, the same call again makes no second task.
+    #[schema(value_type = Option<String>)]
+    name: Option<TaskName>,
+    /// What is to be done.
+    #[schema(value_type = String)]
+    description: Prose,
+    /// What must be shown for it to be done.
+    #[serde(default)]
+    #[schema(value_type = Vec<CriterionView>)]
+    acceptance_criteria: Vec<Criterion>,
+    /// What must be completed before it may start.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    depends_on: Vec<TaskId>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -106,6 +129,7 @@ struct OnePreference {
 
 const READ: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::READS);
 const WRITE: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::WRITES);
+const MAKE: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::ADDS);
 const END: (ToolScope, Annotations) = (ToolScope::Pm, Annotations::ENDS);
 
 fn about(
@@ -141,7 +165,7 @@ pub(super) fn tools() -> Vec<Native> {
             "db.task.create",
             "Ask for work",
             "Creates a task in the project. It is planned and driven by itself.",
-            WRITE,
+            MAKE,
             Binding::NONE,
         )
         .does(create_task),
@@ -271,7 +295,12 @@ async fn list_tasks(call: Invocation, wanted: ListTasks) -> Result<Value, ToolEr
     Ok(json!(found.map(TaskView::from)))
 }
 
-async fn create_task(call: Invocation, body: CreateTask) -> Result<Value, ToolError> {
+async fn create_task(call: Invocation, body: NewTask) -> Result<Value, ToolError> {
+    let NewTask { project_id, name, description, acceptance_criteria, depends_on } = body;
+    // What a task may spend is for people to say.
+    let budget = Budget::default();
+    let body =
+        CreateTask { project_id, name, description, acceptance_criteria, budget, depends_on };
     value(&tasks::submit(&call.app, &call.request, body).await?)
 }
 

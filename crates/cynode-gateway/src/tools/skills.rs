@@ -75,7 +75,7 @@ pub(super) fn tools() -> Vec<Native> {
             "Write a skill",
             "Writes instructions that agents of the project may be given.",
             pm,
-            Annotations::WRITES,
+            Annotations::ADDS,
         )
         .does(create),
         about("skills.list", "List skills", "The skills of the project.", both, Annotations::READS)

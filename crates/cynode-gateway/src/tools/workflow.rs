@@ -102,7 +102,7 @@ pub(super) fn tools() -> Vec<Native> {
             "verification.record",
             "Record a judgement",
             "Records whether a task's work was found good, and what was found.",
-            Annotations::WRITES,
+            Annotations::ADDS,
         )
         .does(record),
     ]

@@ -1,4 +1,16 @@
 //! The gateway, over a real database and real servers.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first fault")]
 
+mod admin;
+mod approvals;
+mod audit;
+mod bench;
+mod limits;
+mod offering;
+mod scoping;
+mod servers;
+mod table;
+mod tokens;
+mod tools;
+mod traps;
 mod upstream;

@@ -1,0 +1,267 @@
+//! Calls that a person must approve: asked once, good for exactly that call, once.
+
+use cynode_core::roles::Role;
+use cynode_testkit::mcp::{Agent, Answer, Era};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::{Bench, promised},
+    offering::Offering,
+};
+
+const RULE: &str = "forbid (principal, action == Action::\"artifact.put\", resource);";
+
+fn put(bench: &Bench, text: &str) -> Value {
+    json!({ "task_id": bench.task, "name": "a.txt", "media_type": "text/plain", "text": text })
+}
+
+/// An installation in which storing an artifact needs a person's yes.
+async fn guarded() -> Bench {
+    let bench = Bench::new().await;
+    bench.rule("ask-first", "approve", RULE).await;
+    bench
+}
+
+impl Bench {
+    async fn waiting(&self) -> Vec<Value> {
+        let waiting = self.admin.get("/v1/approvals").await.expect(200).json();
+        waiting["items"].as_array().unwrap().clone()
+    }
+
+    /// Answers the only question that waits.
+    async fn answer(&self, approved: bool) -> String {
+        let waiting = self.waiting().await;
+        assert_eq!(waiting.len(), 1, "{waiting:?}");
+        let id = waiting[0]["approval_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/approvals/{id}");
+        self.admin.post(&path, json!({ "approved": approved })).await.expect(200);
+        id
+    }
+
+    async fn artifacts(&self) -> i64 {
+        self.app.db.number("SELECT count(*) FROM artifacts").await
+    }
+}
+
+async fn store(bench: &Bench, agent: &Agent, text: &str) -> Answer {
+    agent.call("artifact.put", put(bench, text)).await
+}
+
+#[tokio::test]
+async fn a_client_that_can_show_addresses_is_asked_to_show_ours() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let asked = store(&bench, &agent, "x").await;
+    assert_eq!((asked.verdict(), asked.0.status), ("asked".into(), 200));
+    let waiting = bench.waiting().await.remove(0);
+    let request = &asked.result()["inputRequests"]["approval"];
+    let url = format!("http://people/v1/approvals/{}", waiting["approval_id"].as_str().unwrap());
+    assert_eq!(
+        (&request["method"], &request["params"]["mode"]),
+        (&json!("elicitation/create"), &json!("url"))
+    );
+    assert_eq!(request["params"]["url"], json!(url));
+    assert!(asked.result()["requestState"].is_string());
+    assert_eq!(
+        (&waiting["tool"], &waiting["rules"]),
+        (&json!("artifact.put"), &json!(["ask-first"]))
+    );
+    assert_eq!(bench.artifacts().await, 0);
+    assert_eq!(
+        bench.story().await,
+        ["developer artifact.put decision needs_approval needs_approval not_forwarded"]
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_cannot_show_addresses_is_refused_with_the_name_of_the_question() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await;
+    for agent in
+        [agent.clone(), agent.clone().in_era(Era::Legacy), agent.showing_urls().in_era(Era::Legacy)]
+    {
+        let refused = store(&bench, &agent, "x").await;
+        assert_eq!(refused.verdict(), "refused needs_approval");
+        let waiting = bench.waiting().await;
+        // The same call asks once.
+        assert_eq!(waiting.len(), 1);
+        let id = waiting[0]["approval_id"].as_str().unwrap();
+        assert!(
+            refused.text().contains(&format!("http://people/v1/approvals/{id}")),
+            "{}",
+            refused.text()
+        );
+        assert_eq!(refused.value()["refused"]["approval_id"], json!(id));
+    }
+    assert_eq!(bench.artifacts().await, 0);
+}
+
+#[tokio::test]
+async fn what_a_person_approved_passes_once_and_only_once() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let asked = store(&bench, &agent, "x").await;
+    let id = bench.answer(true).await;
+    let state = json!({ "requestState": asked.result()["requestState"],
+        "inputResponses": { "approval": { "action": "accept" } } });
+    let again = agent.call_with("artifact.put", put(&bench, "x"), state.clone()).await;
+    assert_eq!(again.verdict(), "ok");
+    assert_eq!(bench.artifacts().await, 1);
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "asked");
+    assert_eq!(agent.call_with("artifact.put", put(&bench, "x"), state).await.verdict(), "asked");
+    let used = bench.admin.get(&format!("/v1/approvals/{id}")).await.expect(200);
+    assert_eq!(used.text("state"), "used");
+    let records = bench.records().await;
+    assert_eq!(
+        (&records[1]["reason"], &records[1]["rules"]),
+        (&json!("approved"), &json!(["ask-first"]))
+    );
+}
+
+#[tokio::test]
+async fn of_two_identical_calls_at_once_one_uses_the_yes() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await;
+    store(&bench, &agent, "x").await;
+    bench.answer(true).await;
+    let (left, right) = tokio::join!(store(&bench, &agent, "x"), store(&bench, &agent, "x"));
+    let mut verdicts = [left.verdict(), right.verdict()];
+    verdicts.sort();
+    assert_eq!(verdicts, ["ok", "refused needs_approval"]);
+}
+
+#[tokio::test]
+async fn a_yes_is_good_for_no_other_arguments_and_no_other_agent() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await;
+    let other = bench.agent("developer").await;
+    store(&bench, &agent, "x").await;
+    bench.answer(true).await;
+    assert_eq!(store(&bench, &agent, "y").await.verdict(), "refused needs_approval");
+    assert_eq!(store(&bench, &other, "x").await.verdict(), "refused needs_approval");
+    assert_eq!(bench.artifacts().await, 0);
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "ok");
+}
+
+#[tokio::test]
+async fn a_yes_is_good_under_no_other_policy() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await;
+    store(&bench, &agent, "x").await;
+    bench.answer(true).await;
+    let unrelated = "forbid (principal, action == Action::\"git.push\", resource);";
+    bench.rule("later", "refuse", unrelated).await;
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
+    assert_eq!(bench.artifacts().await, 0);
+}
+
+#[tokio::test]
+async fn a_yes_that_is_too_old_is_asked_for_again_and_an_old_question_cannot_be_answered() {
+    let bench = guarded().await;
+    let agent = bench.agent_with("developer", json!({ "expires_in_seconds": 36000 })).await;
+    store(&bench, &agent, "x").await;
+    bench.answer(true).await;
+    bench.app.clock.advance(time::Duration::minutes(30));
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
+    let id = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    bench.app.clock.advance(time::Duration::minutes(30));
+    assert_eq!(bench.waiting().await, Vec::<Value>::new());
+    let path = format!("/v1/approvals/{id}");
+    bench.admin.post(&path, json!({ "approved": true })).await.expect(409);
+    assert_eq!(bench.artifacts().await, 0);
+}
+
+#[tokio::test]
+async fn what_a_person_refused_stays_refused() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await.showing_urls();
+    store(&bench, &agent, "x").await;
+    let id = bench.answer(false).await;
+    for _ in 0..3 {
+        assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused not_approved");
+    }
+    bench.admin.post(&format!("/v1/approvals/{id}"), json!({ "approved": true })).await.expect(409);
+    assert_eq!(bench.waiting().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn only_people_of_the_project_answer_and_never_the_agent_itself() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await;
+    let manager = bench.agent("project_manager").await;
+    store(&bench, &agent, "x").await;
+    let id = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/approvals/{id}");
+    let yes = || json!({ "approved": true });
+    for agent in [&agent, &manager] {
+        let token = agent.client.token().unwrap();
+        for door in [bench.app.anonymous(), bench.app.at_internal_port()] {
+            let status = door.with_token(&token).post(&path, yes()).await.status;
+            assert!([401, 403, 404].contains(&status), "{status}");
+        }
+    }
+    bench.app.user("stranger", None).await.post(&path, yes()).await.expect(404);
+    bench.app.user("viewer", Some(Role::Viewer)).await.post(&path, yes()).await.expect(403);
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    person.post(&path, yes()).await.expect(200);
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "ok");
+}
+
+#[tokio::test]
+async fn a_state_that_was_given_for_another_call_is_refused() {
+    let bench = guarded().await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let state = store(&bench, &agent, "x").await.result()["requestState"].clone();
+    let with = |state: &Value| json!({ "requestState": state });
+    let verdict = async |agent: &Agent, text: &str, state: &Value| {
+        agent.call_with("artifact.put", put(&bench, text), with(state)).await.verdict()
+    };
+    assert_eq!(verdict(&agent, "x", &state).await, "asked");
+    assert_eq!(verdict(&agent, "y", &state).await, "error -32602");
+    let other = bench.agent("developer").await.showing_urls();
+    assert_eq!(verdict(&other, "x", &state).await, "error -32602");
+    assert_eq!(verdict(&agent, "x", &json!("cyn1.a.9999999999..AAAA")).await, "error -32602");
+    let elsewhere =
+        agent.call_with("artifact.list", json!({ "task_id": bench.task }), with(&state)).await;
+    assert_eq!(elsewhere.verdict(), "error -32602");
+    bench.answer(true).await;
+    assert_eq!(verdict(&agent, "y", &state).await, "error -32602");
+    assert_eq!(verdict(&agent, "x", &state).await, "ok");
+    let kept = bench.records().await;
+    let bad = kept.iter().filter(|record| record["reason"] == "bad_state").count();
+    assert_eq!(bad, 5);
+}
+
+#[tokio::test]
+async fn a_servers_own_question_goes_to_the_caller_and_its_state_comes_back_only_with_the_same_call()
+ {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let asked = agent.call("ext.todo.ask", json!({ "text": "a" })).await;
+    assert_eq!(asked.verdict(), "asked");
+    let state = asked.result()["requestState"].clone();
+    assert_ne!(state, json!("the-server's-own"));
+    let answer =
+        json!({ "requestState": state, "inputResponses": { "q": { "action": "accept" } } });
+    let other = agent.call_with("ext.todo.ask", json!({ "text": "b" }), answer.clone()).await;
+    assert_eq!(other.verdict(), "error -32602");
+    let same = agent.call_with("ext.todo.ask", json!({ "text": "a" }), answer).await;
+    assert_eq!(same.text(), r#"{"q":{"action":"accept"}} "the-server's-own""#);
+    assert_eq!(offering.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_rule_that_refuses_wins_over_one_that_asks() {
+    let bench = guarded().await;
+    bench.rule("never", "refuse", RULE).await;
+    let agent = bench.agent("developer").await.showing_urls();
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused rule");
+    assert_eq!(bench.waiting().await, Vec::<Value>::new());
+    bench.admin.delete("/v1/rules/never").await.expect(204);
+    promised().await;
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "asked");
+}

@@ -1,0 +1,430 @@
+//! What is recorded of calls, that it holds no payload, and that no change of it stays unseen.
+
+use std::{path::Path, time::Duration};
+
+use cynode_app::audit::{self, Options};
+use cynode_testkit::mcp::Era;
+use futures::future::join_all;
+use insta::assert_json_snapshot;
+use serde_json::{Value, json};
+
+use crate::{
+    bench::{Bench, beside, told},
+    offering::Offering,
+};
+
+impl Bench {
+    async fn verified(&self) -> audit::Report {
+        audit::verify(&self.app.app, &self.app.verifying_key()).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn the_record_of_a_call_says_who_called_what_under_which_policy_and_how_it_ended() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    bench.agent("developer").await.call("ext.todo.echo", json!({ "text": "a" })).await;
+    assert_json_snapshot!(bench.records().await, {
+        "[].chain_id" => "[id]", "[].call_id" => "[id]", "[].agent_token_id" => "[id]", "[].user_id" => "[id]",
+        "[].project_id" => "[id]", "[].task_id" => "[id]", "[].run_id" => "[id]", "[].server_id" => "[id]",
+        "[].policy_hash" => "[hash]", "[].trace_id" => "[trace]", "[].arguments_digest" => "[digest]",
+        "[].duration_us" => "[time]", "[].hash" => "[hash]",
+    });
+}
+
+#[tokio::test]
+async fn the_record_of_a_refusal_is_one_and_says_why() {
+    let bench = Bench::new().await;
+    let forbids = "forbid (principal, action == Action::\"help.tool\", resource);";
+    bench.rule("no-help", "refuse", forbids).await;
+    bench.agent("tester").await.call("help.tool", json!({ "tool": "x" })).await;
+    assert_json_snapshot!(bench.records().await, {
+        "[].chain_id" => "[id]", "[].call_id" => "[id]", "[].agent_token_id" => "[id]", "[].user_id" => "[id]",
+        "[].project_id" => "[id]", "[].task_id" => "[id]", "[].run_id" => "[id]",
+        "[].policy_hash" => "[hash]", "[].trace_id" => "[trace]", "[].arguments_digest" => "[digest]",
+        "[].duration_us" => "[time]", "[].hash" => "[hash]",
+    });
+}
+
+#[tokio::test]
+async fn every_way_in_which_a_call_can_end_is_recorded_as_what_it_was() {
+    let bench = Bench::new().await;
+    let mut offering = Offering::modern().await;
+    bench.install_with(&offering, "todo", json!({ "timeout_ms": 150 })).await;
+    let mut dying = Offering::modern().await;
+    bench.install(&dying, "dying").await;
+    let agent = bench.agent("developer").await;
+    for tool in ["echo", "fail", "hang", "vanish", "refuse", "liar"] {
+        agent.call(&format!("ext.todo.{tool}"), json!({})).await;
+    }
+    // The server dies while it works on the call.
+    let caller = agent.clone();
+    let call = beside(async move { caller.call("ext.dying.hang", json!({})).await });
+    dying.hanging(1).await;
+    dying.die().await;
+    call.await.unwrap();
+    offering.die().await;
+    agent.call("ext.dying.echo", json!({})).await;
+    agent.call("help.overview", json!({})).await;
+    agent.call("db.task.list", json!({})).await;
+    let outcomes: Vec<_> =
+        bench.story().await.into_iter().filter(|line| !line.ends_with("allowed -")).collect();
+    assert_eq!(
+        outcomes,
+        [
+            "developer ext.todo.echo outcome allow ok success",
+            "developer ext.todo.fail outcome allow tool_error tool_error",
+            "developer ext.todo.hang outcome allow timeout timeout",
+            "developer ext.todo.vanish outcome allow unreachable disconnected",
+            "developer ext.todo.refuse outcome allow protocol_error protocol_error",
+            "developer ext.todo.liar outcome allow broken_promise protocol_error",
+            "developer ext.dying.hang outcome allow unreachable disconnected",
+            "developer ext.dying.echo outcome allow unreachable disconnected",
+            "developer help.overview outcome allow ok success",
+            "developer db.task.list decision deny wrong_scope not_forwarded",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_its_caller_gives_up_is_recorded_as_cancelled() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let agent = bench.agent("developer").await.in_era(Era::Legacy);
+    let caller = agent.clone().naming(json!("the-one"));
+    let call = beside(async move { caller.call("ext.todo.hang", json!({})).await });
+    offering.hanging(1).await;
+    // Of another request nothing is given up, and nobody else gives up this one.
+    let stranger = bench.agent("developer").await.in_era(Era::Legacy);
+    stranger.notify("notifications/cancelled", json!({ "requestId": "the-one" })).await.expect(202);
+    agent.notify("notifications/cancelled", json!({ "requestId": "another" })).await.expect(202);
+    assert!(!call.is_finished());
+    agent.notify("notifications/cancelled", json!({ "requestId": "the-one" })).await.expect(202);
+    assert_eq!(call.await.unwrap().verdict(), "failed cancelled");
+    offering.abandoned(1).await;
+    assert_eq!(
+        bench.story().await,
+        [
+            "developer ext.todo.hang decision allow allowed -",
+            "developer ext.todo.hang outcome allow cancelled cancelled",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_goes_away_is_recorded_as_disconnected_and_given_up() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let agent = bench.agent("developer").await;
+    let call = beside(async move { agent.call("ext.todo.hang", json!({})).await });
+    offering.hanging(1).await;
+    call.abort();
+    offering.abandoned(1).await;
+    // The outcome is written when the call has ended; nobody waits for it but us.
+    while bench.records().await.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        bench.story().await,
+        [
+            "developer ext.todo.hang decision allow allowed -",
+            "developer ext.todo.hang outcome allow caller_gone disconnected",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn of_many_calls_at_once_each_has_exactly_its_decision_and_its_outcome() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let agent = bench.agent("developer").await;
+    let calls = (0..40).map(|number| {
+        let tool = ["ext.todo.echo", "ext.todo.fail", "help.overview", "db.task.list"][number % 4];
+        let agent = agent.clone();
+        async move { agent.call(tool, json!({ "text": number.to_string() })).await.call_id() }
+    });
+    let calls = join_all(calls).await;
+    let records = bench.records().await;
+    for call in &calls {
+        let own: Vec<_> =
+            records.iter().filter(|record| record["call_id"] == json!(call)).collect();
+        let phases: Vec<_> = own.iter().map(|record| record["phase"].as_str().unwrap()).collect();
+        match own[0]["decision"].as_str().unwrap() {
+            "deny" => assert_eq!(phases, ["decision"]),
+            _ => assert_eq!(phases, ["decision", "outcome"]),
+        }
+    }
+    let allowed = records.iter().filter(|record| record["phase"] == "outcome").count();
+    assert_eq!(records.len(), calls.len() + allowed);
+}
+
+/// Every row of every table of records, with bytes as hex.
+const DUMP: &str = "SELECT r::text FROM audit_records r UNION ALL SELECT c::text FROM audit_chains c \
+    UNION ALL SELECT k::text FROM audit_checkpoints k";
+
+fn files(directory: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            bytes.extend(files(&path));
+        } else {
+            bytes.extend(std::fs::read(path).unwrap());
+        }
+    }
+    bytes
+}
+
+fn holds(bytes: &[u8], marker: &str) -> bool {
+    bytes.windows(marker.len()).any(|window| window == marker.as_bytes())
+}
+
+#[tokio::test]
+async fn neither_arguments_nor_results_are_in_any_record_or_file() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let agent = bench.agent("developer").await;
+    let said = agent.call("ext.todo.echo", json!({ "text": "ARGUMENT-MARKER" })).await;
+    assert!(said.text().contains("RESULT-MARKER") && said.text().contains("ARGUMENT-MARKER"));
+    agent.call("ext.todo.fail", json!({ "ARGUMENT-MARKER": 1 })).await;
+    agent.call("db.task.list", json!({ "ARGUMENT-MARKER": "ARGUMENT-MARKER" })).await;
+    agent.call("ARGUMENT-MARKER", json!({})).await;
+    agent.call("artifact.put", json!({ "task_id": bench.task, "name": "ARGUMENT-MARKER", "media_type": "text/plain", "text": "ARGUMENT-MARKER" })).await;
+    agent.send("ARGUMENT-MARKER", json!({})).await;
+    bench.app.at_gate().await.modern().send("ARGUMENT-MARKER", json!({})).await;
+    let written = files(&bench.app.records_directory().await);
+    let rows = {
+        bench.app.recorded().await;
+        bench.app.db.texts(DUMP).await.join("\n")
+    };
+    // What is looked for would be found.
+    assert!(rows.contains("ext.todo.echo") && holds(&written, "ext.todo.echo"));
+    for marker in ["ARGUMENT-MARKER", "RESULT-MARKER"] {
+        let hex = marker.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert!(!rows.contains(marker) && !rows.contains(&hex), "{rows}");
+        assert!(!holds(&written, marker), "{marker}");
+    }
+}
+
+#[tokio::test]
+async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
+    let bench = Bench::new().await;
+    let wide = "SELECT table_name || '.' || column_name FROM information_schema.columns \
+        WHERE table_name LIKE 'audit\\_%' AND data_type IN ('json', 'jsonb', 'xml') ORDER BY 1";
+    assert_eq!(bench.app.db.texts(wide).await, Vec::<String>::new());
+    let texts = "SELECT DISTINCT column_name::text FROM information_schema.columns \
+        WHERE table_name LIKE 'audit\\_records%' AND data_type IN ('text', 'ARRAY', 'character varying') ORDER BY 1";
+    assert_eq!(
+        bench.app.db.texts(texts).await,
+        [
+            "agent_kind",
+            "agent_role",
+            "decision",
+            "method",
+            "outcome",
+            "phase",
+            "reason",
+            "rules",
+            "shadow",
+            "tool",
+            "trace_id",
+        ]
+    );
+}
+
+/// One change of each column of a record.
+const CHANGES: [(&str, &str); 33] = [
+    ("chain_id", "UPDATE audit_records SET chain_id = gen_random_uuid() WHERE seq = 1"),
+    ("seq", "UPDATE audit_records SET seq = 77 WHERE seq = 1"),
+    ("at", "UPDATE audit_records SET at = at + interval '1 microsecond' WHERE seq = 1"),
+    ("call_id", "UPDATE audit_records SET call_id = gen_random_uuid() WHERE seq = 1"),
+    ("phase", "UPDATE audit_records SET phase = 'decision' WHERE seq = 1"),
+    ("decision", "UPDATE audit_records SET decision = 'deny' WHERE seq = 1"),
+    ("reason", "UPDATE audit_records SET reason = 'other' WHERE seq = 1"),
+    ("rules", "UPDATE audit_records SET rules = '{a}' WHERE seq = 1"),
+    ("shadow", "UPDATE audit_records SET shadow = '{a}' WHERE seq = 1"),
+    ("outcome", "UPDATE audit_records SET outcome = 'timeout' WHERE seq = 1"),
+    ("agent_token_id", "UPDATE audit_records SET agent_token_id = gen_random_uuid() WHERE seq = 1"),
+    ("agent_kind", "UPDATE audit_records SET agent_kind = 'pm' WHERE seq = 1"),
+    ("agent_role", "UPDATE audit_records SET agent_role = 'tester' WHERE seq = 1"),
+    ("user_id", "UPDATE audit_records SET user_id = gen_random_uuid() WHERE seq = 1"),
+    ("project_id", "UPDATE audit_records SET project_id = NULL WHERE seq = 1"),
+    ("task_id", "UPDATE audit_records SET task_id = gen_random_uuid() WHERE seq = 1"),
+    ("run_id", "UPDATE audit_records SET run_id = NULL WHERE seq = 1"),
+    ("job_id", "UPDATE audit_records SET job_id = gen_random_uuid() WHERE seq = 1"),
+    ("method", "UPDATE audit_records SET method = 'ping' WHERE seq = 1"),
+    ("tool", "UPDATE audit_records SET tool = 'help.tool' WHERE seq = 1"),
+    ("definition", "UPDATE audit_records SET definition = sha256('x') WHERE seq = 1"),
+    ("server_id", "UPDATE audit_records SET server_id = gen_random_uuid() WHERE seq = 1"),
+    ("node_id", "UPDATE audit_records SET node_id = gen_random_uuid() WHERE seq = 1"),
+    ("policy_hash", "UPDATE audit_records SET policy_hash = sha256('x') WHERE seq = 1"),
+    ("catalogue_hash", "UPDATE audit_records SET catalogue_hash = sha256('x') WHERE seq = 1"),
+    ("trace_id", "UPDATE audit_records SET trace_id = repeat('a', 32) WHERE seq = 1"),
+    ("arguments_digest", "UPDATE audit_records SET arguments_digest = sha256('x') WHERE seq = 1"),
+    ("arguments_size", "UPDATE audit_records SET arguments_size = 99 WHERE seq = 1"),
+    ("result_digest", "UPDATE audit_records SET result_digest = NULL WHERE seq = 1"),
+    ("result_size", "UPDATE audit_records SET result_size = 99999 WHERE seq = 1"),
+    ("duration_us", "UPDATE audit_records SET duration_us = duration_us + 1 WHERE seq = 1"),
+    ("prev", "UPDATE audit_records SET prev = sha256('x') WHERE seq = 1"),
+    ("hash", "UPDATE audit_records SET hash = sha256('x') WHERE seq = 1"),
+];
+
+#[tokio::test]
+async fn a_change_of_any_column_of_any_record_is_found_out() {
+    let mut bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    agent.call("help.overview", json!({})).await;
+    agent.call("db.task.list", json!({})).await;
+    drop(agent);
+    bench.app.close_gate().await.unwrap();
+    let report = bench.verified().await;
+    assert_eq!(
+        (report.records, report.covered, report.closed, report.problems),
+        (3, 3, 1, Vec::new())
+    );
+    let columns = "SELECT column_name::text FROM information_schema.columns \
+        WHERE table_name = 'audit_records' ORDER BY ordinal_position";
+    assert_eq!(bench.app.db.texts(columns).await, CHANGES.map(|(column, _)| column.to_owned()));
+    bench.app.db.execute("CREATE TABLE kept AS SELECT * FROM audit_records").await;
+    let whole = async || {
+        bench.app.db.execute("DELETE FROM audit_records").await;
+        bench.app.db.execute("INSERT INTO audit_records SELECT * FROM kept").await;
+    };
+    for (column, change) in CHANGES {
+        assert_eq!(bench.app.db.execute(change).await, 1, "{column}");
+        assert_ne!(bench.verified().await.problems, Vec::<String>::new(), "{column}");
+        whole().await;
+    }
+    for (what, change) in [
+        ("a record that is missing", "DELETE FROM audit_records WHERE seq = 1"),
+        ("a record that is missing at the end", "DELETE FROM audit_records WHERE seq = 2"),
+        ("all records that are missing", "DELETE FROM audit_records"),
+        (
+            "a record that nobody wrote",
+            "INSERT INTO audit_records SELECT (jsonb_populate_record(r, '{\"seq\": 3}')).* FROM audit_records r WHERE seq = 2",
+        ),
+    ] {
+        assert!(bench.app.db.execute(change).await > 0, "{what}");
+        assert_ne!(bench.verified().await.problems, Vec::<String>::new(), "{what}");
+        whole().await;
+    }
+    assert_eq!(bench.verified().await.problems, Vec::<String>::new());
+    for (what, change) in [
+        ("the writer of a chain", "UPDATE audit_chains SET writer = 'other'"),
+        ("the head of a chain", "UPDATE audit_checkpoints SET root = sha256('x')"),
+        ("a chain that is missing", "DELETE FROM audit_chains"),
+    ] {
+        assert!(bench.app.db.execute(change).await > 0, "{what}");
+        assert_ne!(bench.verified().await.problems, Vec::<String>::new(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_can_be_proven_to_somebody_who_has_only_a_signed_head_and_the_public_key() {
+    let mut bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    let call = agent.call("help.overview", json!({})).await.call_id();
+    for _ in 0..4 {
+        agent.call("skills.list", json!({})).await;
+    }
+    drop(agent);
+    bench.app.close_gate().await.unwrap();
+    let key = bench.app.verifying_key();
+    let proofs = audit::prove(&bench.app.app, call.parse().unwrap(), &key).await.unwrap();
+    assert_eq!(proofs.len(), 2);
+    for proof in &proofs {
+        proof.inclusion.verify(&proof.record, &proof.checkpoint, &key).unwrap();
+        let mut changed = proof.record.clone();
+        changed.entry.reason = "other".into();
+        assert!(proof.inclusion.verify(&changed, &proof.checkpoint, &key).is_err());
+    }
+    let swapped = proofs[0].inclusion.verify(&proofs[1].record, &proofs[0].checkpoint, &key);
+    assert!(swapped.is_err());
+}
+
+fn copied(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    std::fs::create_dir(to.path().join("audit")).unwrap();
+    for entry in std::fs::read_dir(from.join("audit")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.path().join("audit").join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+#[tokio::test]
+async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_the_next_one() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    // The store is away, so that what the dead gate knew is in its files alone.
+    let options = Options { longest_pause: Duration::from_millis(64), ..Options::new("dies") };
+    let gate = bench.app.gate_over(tempfile::tempdir().unwrap(), options).await;
+    let agent = bench.agent("developer").await.at(&gate);
+    bench.app.db.execute("ALTER TABLE audit_records RENAME TO elsewhere").await;
+    assert_eq!(agent.call("ext.todo.echo", json!({ "text": "a" })).await.verdict(), "ok");
+    let call = beside(async move { agent.call("ext.todo.hang", json!({})).await });
+    offering.hanging(1).await;
+    // The disk of a machine that died at this moment.
+    let left = copied(gate.directory());
+    let next = bench
+        .app
+        .gate_over(left, Options { linger: Duration::from_millis(1), ..Options::new("next") })
+        .await;
+    bench.app.db.execute("ALTER TABLE elsewhere RENAME TO audit_records").await;
+    next.recorded().await;
+    let story: Vec<_> = bench.searched("").await.iter().map(told).collect();
+    let mut story = story;
+    story.sort();
+    assert_eq!(
+        story,
+        [
+            "developer ext.todo.echo decision allow allowed -",
+            "developer ext.todo.echo outcome allow ok success",
+            "developer ext.todo.hang decision allow allowed -",
+            "developer ext.todo.hang outcome allow cut_off unknown",
+        ]
+    );
+    next.close().await;
+    assert_eq!(bench.verified().await.problems, Vec::<String>::new());
+    call.abort();
+}
+
+#[tokio::test]
+async fn records_whose_time_is_over_are_removed_and_what_stays_says_that_it_was_us() {
+    let mut bench = Bench::new().await;
+    bench.agent("developer").await.call("help.overview", json!({})).await;
+    bench.app.close_gate().await.unwrap();
+    let keep = time::Duration::days(30);
+    assert_eq!(audit::prune(&bench.app.app, keep).await.unwrap(), 0);
+    bench.app.clock.advance(time::Duration::days(31));
+    assert_eq!(audit::prune(&bench.app.app, keep).await.unwrap(), 2);
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM audit_records").await, 0);
+    let report = bench.verified().await;
+    assert_eq!(
+        (report.chains, report.pruned, report.records, report.problems),
+        (1, 1, 0, Vec::new())
+    );
+    bench.app.db.execute("UPDATE audit_chains SET pruned_at = pruned_at + interval '1 day'").await;
+    assert_ne!(bench.verified().await.problems, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_message_that_is_no_call_is_answered_and_leaves_no_record() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    agent.tools().await;
+    agent.send("server/discover", json!({})).await.0.expect(200);
+    let legacy = agent.clone().in_era(Era::Legacy);
+    let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let hello = legacy.send("initialize", hello).await;
+    assert_eq!(hello.result()["protocolVersion"], "2025-06-18");
+    legacy.notify("notifications/initialized", json!({})).await.expect(202);
+    assert_eq!(legacy.send("ping", json!({})).await.result(), json!({}));
+    assert_eq!(bench.records().await, Vec::<Value>::new());
+}
