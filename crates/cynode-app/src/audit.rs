@@ -41,22 +41,17 @@ pub fn open(
     options: Options,
     tasks: &TaskTracker,
     stop: CancellationToken,
-) -> Result<Arc<Writer>, cynode_audit::OpenError> {
+) -> Result<Arc<Writer>, Error> {
     let (clock, ids) = (app.environment().clone(), app.environment().clone());
-    let keys = match app.gate() {
-        Ok(parts) => parts.keys.clone(),
-        Err(_) => {
-            let source = std::io::Error::other("this process was started without a master key");
-            return Err(cynode_audit::OpenError::Directory { path: directory.to_owned(), source });
-        }
-    };
+    let keys = app.gate()?.keys.clone();
     let (writer, recovered) = Writer::open(
         directory,
         options,
         keys.signing().clone(),
         Arc::new(move || clock.now()),
         Arc::new(move || ids.uuid(ids.now())),
-    )?;
+    )
+    .map_err(|error| Error::Internal(error.into()))?;
     for chain in recovered {
         let (records, cut_off) = (chain.records, chain.cut_off.len());
         tracing::warn!(
@@ -345,7 +340,6 @@ pub async fn search(ctx: &mut Ctx, wanted: Wanted) -> Result<Vec<AuditView>, Err
         decision: wanted.decision,
         since: wanted.since,
         until: wanted.until,
-        before: None,
     };
     let found = audit::search(ctx.conn(), &search, wanted.limit.into()).await?;
     Ok(found.into_iter().map(rows::view).collect())

@@ -2,12 +2,24 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use url::{Host, Url};
+
 /// Whether an address is out in the open: not this machine, not a private network, not a place where clouds keep secrets.
 /// What is not known to be public is not.
 pub fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => public_v4(ip),
         IpAddr::V6(ip) => public_v6(ip),
+    }
+}
+
+/// Whether an address names a public place, as far as that can be told before its name is looked up.
+pub fn may_be_public(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(ip)) => public_v4(ip),
+        Some(Host::Ipv6(ip)) => public_v6(ip),
+        Some(Host::Domain(_)) => true,
+        None => false,
     }
 }
 

@@ -16,7 +16,7 @@ use cynode_db::{
     settings,
 };
 use cynode_policy::{
-    allowlists::{self, Condition, Listed, Switches},
+    allowlists::{self, Condition, Listed, Switch, Switches},
     catalogue::{
         Audience, Catalogue, CatalogueError, Definition, Entry, Origin, Override, Pin, Tool,
     },
@@ -36,6 +36,13 @@ use crate::{
     keys::Keys,
     servers::{Reach, Reachable},
 };
+
+/// The system settings that limit calls.
+const CALLS_PER_SECOND: &str = "gate.calls_per_second";
+const IDENTICAL_CALLS: &str = "gate.identical_calls";
+const CALLS_PER_TASK_HOUR: &str = "gate.calls_per_task_hour";
+/// The system setting that widens an allowlist.
+const IMAGES: &str = Switch::PmAllowedImages.key();
 
 /// What a process needs to be a gate.
 pub struct Parts {
@@ -118,12 +125,12 @@ impl Described {
         for setting in settings::list(conn).await? {
             let number = || setting.value.as_u64().and_then(|value| u32::try_from(value).ok());
             match setting.key.as_str() {
-                "gate.pm_allowed_images" => switches.pm_allowed_images = setting.value == true,
-                "gate.calls_per_second" => {
+                IMAGES => switches.pm_allowed_images = setting.value == true,
+                CALLS_PER_SECOND => {
                     limits.per_second = number().unwrap_or(limits.per_second);
                 }
-                "gate.identical_calls" => limits.identical = number().unwrap_or(limits.identical),
-                "gate.calls_per_task_hour" => {
+                IDENTICAL_CALLS => limits.identical = number().unwrap_or(limits.identical),
+                CALLS_PER_TASK_HOUR => {
                     limits.per_task_hour = number().unwrap_or(limits.per_task_hour);
                 }
                 _ => {}
@@ -421,12 +428,8 @@ pub(crate) fn concerns(key: &str) -> bool {
 pub(crate) fn fits(key: &str, value: &Value) -> Result<(), Error> {
     let number = value.as_u64().is_some_and(|value| (1..=1_000_000).contains(&value));
     match key {
-        "gate.pm_allowed_images" if !value.is_boolean() => {
-            Err(Error::Invalid(format!("`{key}` is true or false")))
-        }
-        "gate.calls_per_second" | "gate.identical_calls" | "gate.calls_per_task_hour"
-            if !number =>
-        {
+        IMAGES if !value.is_boolean() => Err(Error::Invalid(format!("`{key}` is true or false"))),
+        CALLS_PER_SECOND | IDENTICAL_CALLS | CALLS_PER_TASK_HOUR if !number => {
             Err(Error::Invalid(format!("`{key}` is 1 to 1000000")))
         }
         _ => Ok(()),

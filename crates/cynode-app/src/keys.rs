@@ -9,8 +9,6 @@ use chacha20poly1305::{
 };
 use cynode_audit::DigestKey;
 use ed25519_dalek::{SigningKey, VerifyingKey};
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
 
 use crate::{Environment, Error};
 
@@ -21,7 +19,7 @@ const NONCE: usize = 24;
 #[derive(Clone)]
 pub struct Keys {
     seal: [u8; 32],
-    state: [u8; 32],
+    state: DigestKey,
     digest: DigestKey,
     signing: SigningKey,
 }
@@ -29,11 +27,13 @@ pub struct Keys {
 impl Keys {
     /// Makes every key from the master key: one cannot be computed from another.
     pub fn from_master(master: &[u8; 32]) -> Self {
+        let master = DigestKey::new(*master);
+        let derive = |label: &[u8]| master.digest(label).0;
         Self {
-            seal: derive(master, b"cynode/seal/v1"),
-            state: derive(master, b"cynode/request-state/v1"),
-            digest: DigestKey::new(derive(master, b"cynode/audit-digest/v1")),
-            signing: SigningKey::from_bytes(&derive(master, b"cynode/audit-signing/v1")),
+            seal: derive(b"cynode/seal/v1"),
+            state: DigestKey::new(derive(b"cynode/request-state/v1")),
+            digest: DigestKey::new(derive(b"cynode/audit-digest/v1")),
+            signing: SigningKey::from_bytes(&derive(b"cynode/audit-signing/v1")),
         }
     }
 
@@ -54,13 +54,13 @@ impl Keys {
 
     /// A tag under something that we hand out and want back unchanged.
     pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
-        let mut mac = mac(&self.state);
+        let mut whole = Vec::new();
         for part in parts {
             // The length keeps parts from running into each other.
-            mac.update(&(part.len() as u64).to_be_bytes());
-            mac.update(part);
+            whole.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            whole.extend_from_slice(part);
         }
-        mac.finalize().into_bytes().into()
+        self.state.digest(&whole).0
     }
 
     /// Whether the tag is ours, without telling by the time it takes how much of it is right.
@@ -101,29 +101,6 @@ impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys(…)")
     }
-}
-
-fn mac(key: &[u8; 32]) -> Hmac<Sha256> {
-    <Hmac<Sha256> as hmac::KeyInit>::new(&(*key).into_padded())
-}
-
-/// HMAC's own key has the width of a block.
-trait Padded {
-    fn into_padded(self) -> hmac::digest::Key<Hmac<Sha256>>;
-}
-
-impl Padded for [u8; 32] {
-    fn into_padded(self) -> hmac::digest::Key<Hmac<Sha256>> {
-        let mut block = hmac::digest::Key::<Hmac<Sha256>>::default();
-        block[..32].copy_from_slice(&self);
-        block
-    }
-}
-
-fn derive(master: &[u8; 32], label: &[u8]) -> [u8; 32] {
-    let mut mac = mac(master);
-    mac.update(label);
-    mac.finalize().into_bytes().into()
 }
 
 #[cfg(test)]

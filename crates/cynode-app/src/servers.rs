@@ -20,8 +20,8 @@ use cynode_policy::{
 use cynode_wire::{
     accounts::SecretText,
     gate::{
-        AcceptTools, AudienceView, InstallServer, JudgeTool, ServerToolView, ServerTransport,
-        ServerView, UpdateServer,
+        AcceptTools, AudienceView, InstallServer, ServerToolView, ServerTransport, ServerView,
+        UpdateServer,
     },
 };
 use secrecy::SecretString;
@@ -122,7 +122,7 @@ pub(crate) fn definition(server: &ToolServer, tool: &ServerTool) -> (Definition,
         ServerTransport::Http { .. } => true,
         ServerTransport::Stdio { network, .. } => network,
     });
-    let annotations: Option<JudgeTool> = serde_json::from_value(tool.annotations.clone()).ok();
+    let annotations = serde_json::from_value(tool.annotations.clone());
     let definition = Definition {
         name: tool.name.clone(),
         aliases: Vec::new(),
@@ -132,12 +132,7 @@ pub(crate) fn definition(server: &ToolServer, tool: &ServerTool) -> (Definition,
         output: said.get("outputSchema").cloned(),
         scope: server.scope,
         binding: Binding::NONE,
-        annotations: annotations.map_or(Annotations::UNKNOWN, |judged| Annotations {
-            read_only: judged.read_only,
-            destructive: judged.destructive,
-            idempotent: judged.idempotent,
-            open_world: judged.open_world,
-        }),
+        annotations: annotations.unwrap_or(Annotations::UNKNOWN),
         origin: Origin::Server {
             id: server.id,
             tool: tool.tool.clone(),
@@ -443,7 +438,7 @@ pub async fn judge(
     ctx: &mut Ctx,
     id: ServerId,
     tool: &str,
-    body: JudgeTool,
+    body: Annotations,
 ) -> Result<ServerView, Error> {
     let server = owned(ctx, id).await?;
     // Rules go by these words, so they are an admin's.

@@ -9,6 +9,7 @@
 pub mod accounts;
 pub mod agents;
 pub mod budget;
+pub mod causes;
 pub mod events;
 pub mod ids;
 pub mod names;

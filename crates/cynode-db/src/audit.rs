@@ -350,8 +350,6 @@ pub struct Search {
     pub since: Option<OffsetDateTime>,
     /// Only before.
     pub until: Option<OffsetDateTime>,
-    /// Only before this place, for the next page.
-    pub before: Option<(OffsetDateTime, i64)>,
 }
 
 /// The records that were searched for, newest first.
@@ -369,8 +367,7 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
             AND ($3::uuid IS NULL OR call_id = $3) AND ($4::text IS NULL OR tool = $4)
             AND ($5::text IS NULL OR decision = $5) AND ($6::timestamptz IS NULL OR at >= $6)
             AND ($7::timestamptz IS NULL OR at < $7)
-            AND ($8::timestamptz IS NULL OR (at, seq) < ($8, $9::bigint))
-        ORDER BY at DESC, seq DESC LIMIT $10
+        ORDER BY at DESC, seq DESC LIMIT $8
         ",
         search.project,
         search.task,
@@ -379,8 +376,6 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
         search.decision,
         search.since,
         search.until,
-        search.before.map(|before| before.0),
-        search.before.map(|before| before.1),
         limit,
     )
     .fetch_all(conn)

@@ -61,6 +61,11 @@ impl Failure {
         Self(Box::new(Told { status, code, message: message.into(), data: None, id: None }))
     }
 
+    /// It cannot be done now.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, message)
+    }
+
     /// A revision that is not spoken here.
     pub(crate) fn unsupported(requested: &str) -> Self {
         let requested: String = requested.chars().take(60).collect();
@@ -141,12 +146,7 @@ pub(crate) fn refusal(
     now: OffsetDateTime,
 ) -> Value {
     let mut text = format!("Refused ({}): {reason}. {}", reason.code(), reason.advice());
-    let mut refused = json!({
-        "code": reason.code(),
-        "step": reason.step().as_str(),
-        "reason": reason.to_string(),
-        "advice": reason.advice(),
-    });
+    let mut refused = told(reason);
     if let Some(until) = until {
         let wait = (until - now).whole_milliseconds().max(0);
         let at = until.format(&Rfc3339).unwrap_or_default();
@@ -155,6 +155,16 @@ pub(crate) fn refusal(
         refused["retry_after_ms"] = json!(wait);
     }
     failed(era, &text, &json!({ "refused": refused }))
+}
+
+/// What a program is told of a refusal.
+pub(crate) fn told(reason: &Reason) -> Value {
+    json!({
+        "code": reason.code(),
+        "step": reason.step().as_str(),
+        "reason": reason.to_string(),
+        "advice": reason.advice(),
+    })
 }
 
 /// A result that says that the call came to nothing.

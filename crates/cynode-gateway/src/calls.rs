@@ -1,8 +1,8 @@
 //! A call of a tool, from the question whether it may be made to the record of how it ended.
 //!
-//! The order is fixed: who calls, what the gate says, a person's yes where a rule wants one, how much was called already,
-//! the record of the decision on the disk, the call itself, the record of its outcome, the answer. A call whose decision
-//! cannot be recorded is not made.
+//! The order is fixed: who calls, what the gate says, how much was called already (refused calls count too), a person's yes
+//! where a rule wants one, the record of the decision on the disk, whether all that still holds, the call itself, the record
+//! of its outcome, the answer. A call whose decision cannot be recorded is not made.
 
 use std::{
     sync::{
@@ -17,7 +17,6 @@ use cynode_app::{
     agents::Known,
     approvals::{self, Asked, Standing},
     audit::{AgentFacts, Digest, Entry, Outcome, Phase, Refused, Verdict},
-    gate::Loaded,
     tokens::Presented,
 };
 use cynode_core::{
@@ -39,7 +38,7 @@ use crate::{
     Inner,
     answers::{self, Failure, Reader, code},
     envelope::{self, Era},
-    keeper::Watch,
+    keeper::{State, Watch},
     states::{self, StateKind},
     tools::{Invocation, ToolError},
     upstream::{self, Progress, Reply, UpstreamError},
@@ -64,7 +63,7 @@ pub(crate) struct Answer {
 /// A call that may be made. Whoever drops it without carrying it out leaves it to be recorded as cut off.
 pub(crate) struct Admitted {
     inner: Arc<Inner>,
-    loaded: Loaded,
+    gate: Arc<State>,
     era: Era,
     id: Value,
     call: envelope::Call,
@@ -211,7 +210,7 @@ impl Inner {
         }
         Decided::Admitted(Box::new(Admitted {
             inner: self.clone(),
-            loaded: loaded.clone(),
+            gate: state.clone(),
             era,
             id: request.id,
             call,
@@ -272,12 +271,10 @@ impl Inner {
         entry.reason = reason.code().into();
         entry.rules = clipped(reason.rules().to_vec());
         let said = match reason {
-            Reason::Stale | Reason::NoAudit => Err(Failure::new(
-                axum::http::StatusCode::SERVICE_UNAVAILABLE,
-                code::UNAVAILABLE,
-                format!("{reason}. {}", reason.advice()),
-            )
-            .of(Some(id.clone()))),
+            Reason::Stale | Reason::NoAudit => {
+                Err(Failure::unavailable(format!("{reason}. {}", reason.advice()))
+                    .of(Some(id.clone())))
+            }
             // The protocol has a word of its own for this one.
             Reason::UnknownTool => Err(Failure::bad(
                 code::INVALID_PARAMS,
@@ -371,10 +368,9 @@ impl Inner {
                 }
                 let reason = Reason::NeedsApproval(asked.rules.clone());
                 let text = format!("{told} {} A person answers at {where_to}.", reason.advice());
-                let refused = json!({
-                    "code": reason.code(), "step": reason.step().as_str(), "reason": reason.to_string(),
-                    "advice": reason.advice(), "approval_id": approval.id, "approve_at": where_to,
-                });
+                let mut refused = answers::told(&reason);
+                refused["approval_id"] = json!(approval.id);
+                refused["approve_at"] = json!(where_to);
                 Err(Unapproved::Asked(answers::failed(
                     request.era,
                     &text,
@@ -441,7 +437,7 @@ fn unrecorded(refused: &Refused) -> Failure {
     let told = format!(
         "calls cannot be recorded now, so none is carried out: {refused}. Try again in a moment."
     );
-    Failure::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, told)
+    Failure::unavailable(told)
 }
 
 /// Names of rules, as many as a record holds.
@@ -503,10 +499,8 @@ impl Admitted {
         let went = match (&self.tool.definition.origin, permitted) {
             (_, Err(reason)) => self.forbidden(&reason),
             (Origin::Native, Ok(())) => self.native(&cancel).await,
-            (Origin::Server { id, tool, .. }, Ok(())) => match self.loaded.servers.get(id) {
-                Some(server) => {
-                    self.forwarded(&crate::reach::server(server), tool, &cancel, progress).await
-                }
+            (Origin::Server { id, tool, .. }, Ok(())) => match self.gate.servers.get(id) {
+                Some(server) => self.forwarded(server, tool, &cancel, progress).await,
                 None => self.failed(
                     Outcome::ToolError,
                     "server_off",
@@ -532,8 +526,7 @@ impl Admitted {
             Err(refused) => {
                 tracing::error!(event = "audit.refused", error = %refused, "an outcome could not be recorded");
                 let told = "the call was made, and how it ended could not be recorded; do not make it again without looking";
-                let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
-                Err(Failure::new(status, code::UNAVAILABLE, told).of(Some(self.id)))
+                Err(Failure::unavailable(told).of(Some(self.id)))
             }
         };
         Answer { call, said }
@@ -551,8 +544,7 @@ impl Admitted {
     fn forbidden(&self, reason: &Reason) -> Went {
         let now = self.inner.app.environment().now();
         let said = if *reason == Reason::Stale {
-            let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
-            Err(Failure::new(status, code::UNAVAILABLE, format!("{reason}. {}", reason.advice())))
+            Err(Failure::unavailable(format!("{reason}. {}", reason.advice())))
         } else {
             let result = answers::refusal(self.era, reason, None, now);
             Ok(answers::result(&self.id, &result.to_string()))
@@ -575,7 +567,7 @@ impl Admitted {
             request: Request { caller: self.known.caller, trace: self.trace, attempt: None },
             agent: self.known.agent.clone(),
             service: self.known.service.clone(),
-            gate: self.loaded.gate.clone(),
+            gate: self.gate.loaded.gate.clone(),
             egress: self.inner.egress.clone(),
             arguments: self.call.arguments.clone(),
         };

@@ -2,7 +2,7 @@
 
 mod stream;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -32,6 +32,7 @@ use crate::{
     calls::{Answer, Decided, Hangup},
     envelope::{self, Era, LEGACY, Message},
     headers,
+    sync::lock,
 };
 
 /// How long a caller may go by a list it was given, in milliseconds. A call is decided anew in any case.
@@ -190,19 +191,13 @@ impl Inner {
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
         entry.method = if ours.contains(&method) { method.to_owned() } else { "other".into() };
         let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, now).await;
-        // What cannot be recorded is not answered as if it were.
+        // What cannot be decided or recorded is not answered as if it were.
         if let Err(failure) = &said
             && failure.code() == code::UNAVAILABLE
         {
             return failure.response(era);
         }
         let (status, error, scope) = match reason {
-            Reason::Stale => {
-                return said.map_or_else(
-                    |failure| failure.response(era),
-                    |_| StatusCode::SERVICE_UNAVAILABLE.into_response(),
-                );
-            }
             Reason::NotInToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
             _ => (StatusCode::UNAUTHORIZED, "invalid_token", None),
         };
@@ -240,23 +235,18 @@ impl Inner {
         let state = match self.keeper.state().await {
             Ok(state) => state,
             Err(reason) => {
-                let failure = Failure::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    code::UNAVAILABLE,
-                    reason.to_string(),
-                );
-                return failure.of(Some(id.clone())).response(era);
+                return Failure::unavailable(reason.to_string()).of(Some(id.clone())).response(era);
             }
         };
         let token = known.agent.token.as_uuid();
-        let held = state.lists.lock().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+        let held = lock(&state.lists).get(&token).cloned();
         let tools = held.unwrap_or_else(|| {
             let tools: Vec<_> = list(&known.agent, &state.loaded.gate)
                 .into_iter()
                 .map(|tool| shown(tool))
                 .collect();
             let tools: Arc<str> = Value::Array(tools).to_string().into();
-            let mut lists = state.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lists = lock(&state.lists);
             if lists.len() > 1000 {
                 lists.clear();
             }
@@ -334,7 +324,7 @@ impl Inner {
     fn pending(
         &self,
     ) -> std::sync::MutexGuard<'_, std::collections::HashMap<([u8; 32], String), Hangup>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 }
 

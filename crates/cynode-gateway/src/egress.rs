@@ -1,13 +1,9 @@
 //! The way out, for tools that reach into the network. Nothing leads from here to this machine, to a private network, or to a
 //! place where clouds keep secrets, whatever a name resolves to and wherever a redirect points.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use cynode_app::egress::is_public;
+use cynode_app::egress::{is_public, may_be_public};
 use futures::StreamExt;
 use reqwest::{
     Client, Method, StatusCode,
@@ -15,7 +11,7 @@ use reqwest::{
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
     redirect::Policy,
 };
-use url::{Host, Url};
+use url::Url;
 
 /// Most bytes of an answer.
 const MOST_BYTES: usize = 2 * 1024 * 1024;
@@ -41,17 +37,6 @@ impl Resolve for Public {
             }
             Ok(Box::new(public.into_iter()) as Addrs)
         })
-    }
-}
-
-/// Whether an address names a public place, as far as that can be told before its name is looked up.
-pub(crate) fn may_be_public(url: &str) -> bool {
-    let Ok(url) = url.parse::<Url>() else { return false };
-    match url.host() {
-        Some(Host::Ipv4(ip)) => is_public(IpAddr::V4(ip)),
-        Some(Host::Ipv6(ip)) => is_public(IpAddr::V6(ip)),
-        Some(Host::Domain(_)) => true,
-        None => false,
     }
 }
 
@@ -169,12 +154,7 @@ impl Egress {
         if self.opened.contains(&place) {
             return Ok(&self.inside);
         }
-        let ip = match host {
-            Host::Ipv4(ip) => Some(IpAddr::V4(ip)),
-            Host::Ipv6(ip) => Some(IpAddr::V6(ip)),
-            Host::Domain(_) => None,
-        };
-        if ip.is_some_and(|ip| !is_public(ip)) {
+        if !may_be_public(url) {
             return Err(EgressError::Refused("the address is not a public one"));
         }
         Ok(&self.public)

@@ -8,7 +8,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -21,6 +21,7 @@ use cynode_app::{
     gate::{self, Loaded},
     tokens::Presented,
 };
+use cynode_core::{causes::told, ids::ServerId};
 use cynode_policy::{
     agents::Agent,
     catalogue::Tool,
@@ -29,6 +30,8 @@ use cynode_policy::{
 };
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
+
+use crate::{reach, sync::lock, upstream::Server};
 
 /// How old knowledge may be.
 pub const FRESH: Duration = Duration::from_millis(80);
@@ -59,12 +62,22 @@ pub struct Keeper {
 }
 
 /// The gate, and when it was confirmed.
+#[derive(Clone)]
 pub struct State {
     /// The gate.
     pub loaded: Loaded,
+    /// The servers of the gate, as the way to them wants them.
+    pub(crate) servers: Arc<HashMap<ServerId, Server>>,
     confirmed: Instant,
     /// What is shown to each agent, made once.
     pub(crate) lists: Lists,
+}
+
+impl State {
+    fn new(loaded: Loaded, confirmed: Instant) -> Self {
+        let servers = loaded.servers.iter().map(|(id, server)| (*id, reach::server(server)));
+        Self { servers: Arc::new(servers.collect()), loaded, confirmed, lists: Lists::default() }
+    }
 }
 
 /// What is shown to each agent, by its token.
@@ -125,17 +138,12 @@ impl Drop for Watch {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is only ever replaced whole, so a panic elsewhere leaves it usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Keeper {
     /// Reads the gate for the first time.
     pub async fn open(app: App) -> Result<Arc<Self>, Error> {
         let confirmed = Instant::now();
         let loaded = gate::load(&app).await?;
-        let state = State { loaded, confirmed, lists: Lists::default() };
+        let state = State::new(loaded, confirmed);
         Ok(Arc::new(Self {
             app,
             state: ArcSwap::from_pointee(state),
@@ -159,14 +167,16 @@ impl Keeper {
                 () = stop.cancelled() => return,
                 _ = turn.tick() => {}
             }
+            // Said before it is looked: whoever calls in between wakes us again.
+            self.idle.store(true, Ordering::SeqCst);
             if lock(&self.last_used).elapsed() > WARM && lock(&self.running).is_empty() {
                 // Nobody calls: the next call asks for itself.
-                self.idle.store(true, Ordering::SeqCst);
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = self.used.notified() => {}
                 }
             }
+            self.idle.store(false, Ordering::SeqCst);
             let confirmed = self.confirm(&[]).await;
             if let (Err(error), false) = (&confirmed, failing) {
                 let error = told(error);
@@ -301,11 +311,7 @@ impl Keeper {
         if self.state.load().loaded.epoch == epoch {
             self.state.rcu(|state| {
                 let confirmed = asked.max(state.confirmed);
-                Arc::new(State {
-                    loaded: state.loaded.clone(),
-                    confirmed,
-                    lists: state.lists.clone(),
-                })
+                Arc::new(State { confirmed, ..State::clone(state) })
             });
         } else {
             self.load_anew().await?;
@@ -316,18 +322,18 @@ impl Keeper {
 
     async fn load_anew(&self) -> Result<(), Error> {
         let asked = Instant::now();
-        let loaded = gate::load(&self.app).await?;
+        let fresh = State::new(gate::load(&self.app).await?, asked);
         let before = self.state.rcu(|state| {
-            if loaded.epoch < state.loaded.epoch {
+            if fresh.loaded.epoch < state.loaded.epoch {
                 // Somebody else has loaded a newer one meanwhile.
                 return state.clone();
             }
-            Arc::new(State { loaded: loaded.clone(), confirmed: asked, lists: Lists::default() })
+            Arc::new(fresh.clone())
         });
         // What was removed or switched off is not kept running here, wherever that was done.
         let reach = &self.app.gate()?.reach;
-        for server in before.loaded.servers.keys() {
-            if !loaded.servers.contains_key(server) {
+        for server in before.servers.keys() {
+            if !fresh.servers.contains_key(server) {
                 reach.forget(*server);
             }
         }
@@ -395,15 +401,4 @@ fn still_open(gate: &Gate, agent: &Agent, tool: &Tool) -> Result<(), Reason> {
         return Err(Reason::DefinitionChanged);
     }
     open_to(agent, gate, current)
-}
-
-/// The error with its causes, for the log.
-fn told(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

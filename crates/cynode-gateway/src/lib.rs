@@ -15,6 +15,7 @@ mod limits;
 mod reach;
 mod states;
 mod strict;
+mod sync;
 pub mod tools;
 pub mod upstream;
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     num::NonZeroU32,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -20,6 +20,8 @@ use governor::{
     Quota, RateLimiter, clock::Clock as _, clock::DefaultClock, state::keyed::DashMapStateStore,
 };
 use time::OffsetDateTime;
+
+use crate::sync::lock;
 
 /// How many calls of a task's hour are taken from the database at once.
 const BATCH: i64 = 50;
@@ -59,10 +61,6 @@ pub(crate) struct TooMuch {
     pub(crate) reason: Reason,
     /// Until when; `None` when waiting does not help.
     pub(crate) until: Option<OffsetDateTime>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn rates(per_second: u32) -> std::sync::Arc<Rates> {

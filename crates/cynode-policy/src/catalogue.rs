@@ -9,6 +9,7 @@ use cynode_core::{
     agents::ToolScope,
     ids::{ProjectId, ServerId, UserId},
 };
+pub use cynode_wire::gate::Annotations;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -73,43 +74,6 @@ impl Binding {
         let all = [(self.task, "task_id"), (self.run, "run_id"), (self.job, "job_id")];
         all.into_iter().filter_map(|(bound, name)| bound.then_some(name))
     }
-}
-
-/// What a tool does to the world, as hints for whoever shows or approves a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_excessive_bools, reason = "the protocol names these four")]
-pub struct Annotations {
-    /// It changes nothing.
-    #[serde(rename = "readOnlyHint")]
-    pub read_only: bool,
-    /// What it changes may be lost.
-    #[serde(rename = "destructiveHint")]
-    pub destructive: bool,
-    /// Twice is the same as once.
-    #[serde(rename = "idempotentHint")]
-    pub idempotent: bool,
-    /// It reaches what we do not control.
-    #[serde(rename = "openWorldHint")]
-    pub open_world: bool,
-}
-
-impl Annotations {
-    /// Looks and changes nothing.
-    pub const READS: Self =
-        Self { read_only: true, destructive: false, idempotent: true, open_world: false };
-    /// Adds or changes, and a repeat does nothing more.
-    pub const WRITES: Self =
-        Self { read_only: false, destructive: false, idempotent: true, open_world: false };
-    /// Adds something new each time.
-    pub const ADDS: Self =
-        Self { read_only: false, destructive: false, idempotent: false, open_world: false };
-    /// Ends or removes something.
-    pub const ENDS: Self =
-        Self { read_only: false, destructive: true, idempotent: true, open_world: false };
-    /// The worst: what is assumed of a tool that nobody has judged.
-    pub const UNKNOWN: Self =
-        Self { read_only: false, destructive: true, idempotent: false, open_world: true };
 }
 
 /// Where a tool comes from.

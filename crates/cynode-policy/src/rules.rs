@@ -11,6 +11,7 @@ use cedar_policy::{
     Authorizer, Context, Effect, Entities, EntityUid, Policy, PolicyId, PolicySet, Request, Schema,
     ValidationMode, Validator,
 };
+use cynode_core::causes::told;
 use serde_json::{Value, json};
 
 use crate::{
@@ -350,17 +351,6 @@ fn validate(validator: &Validator, policy: &Policy) -> Result<(), RuleError> {
             None => Ok(()),
         },
     }
-}
-
-/// An error with its causes in one line.
-fn told(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Whether a rule looks at the arguments of a call. Asked about a tool as such, it has no say.

@@ -430,11 +430,12 @@ pub struct AcceptTools {
     pub tools: BTreeMap<String, String>,
 }
 
-/// What a tool does to the world, as a person judges it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+/// What a tool does to the world, as hints for whoever shows or approves a call. Set by us or by an admin, never taken from a
+/// server's own word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "the protocol names these four")]
-pub struct JudgeTool {
+pub struct Annotations {
     /// It changes nothing.
     #[serde(rename = "readOnlyHint")]
     pub read_only: bool,
@@ -447,6 +448,24 @@ pub struct JudgeTool {
     /// It reaches what we do not control.
     #[serde(rename = "openWorldHint")]
     pub open_world: bool,
+}
+
+impl Annotations {
+    /// Looks and changes nothing.
+    pub const READS: Self =
+        Self { read_only: true, destructive: false, idempotent: true, open_world: false };
+    /// Adds or changes, and a repeat does nothing more.
+    pub const WRITES: Self =
+        Self { read_only: false, destructive: false, idempotent: true, open_world: false };
+    /// Adds something new each time.
+    pub const ADDS: Self =
+        Self { read_only: false, destructive: false, idempotent: false, open_world: false };
+    /// Ends or removes something.
+    pub const ENDS: Self =
+        Self { read_only: false, destructive: true, idempotent: true, open_world: false };
+    /// The worst: what is assumed of a tool that nobody has judged.
+    pub const UNKNOWN: Self =
+        Self { read_only: false, destructive: true, idempotent: false, open_world: true };
 }
 
 /// A call that waits for a person's answer.

@@ -5,8 +5,8 @@ use cynode_app::{agents, approvals, audit, gate, reports, servers};
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
 use cynode_wire::{
     gate::{
-        AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditView, DecideApproval,
-        Explain, Explanation, InstallServer, IssueAgentToken, IssuedAgentToken, JudgeTool,
+        AcceptTools, AgentTokenView, AllowlistView, Annotations, ApprovalView, AuditView,
+        DecideApproval, Explain, Explanation, InstallServer, IssueAgentToken, IssuedAgentToken,
         RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
     },
     page::Page,
@@ -242,11 +242,11 @@ pub(crate) async fn accept_tools(
 
 /// Say what a tool does to the world, in place of its server's own word.
 #[utoipa::path(put, path = "/v1/tool-servers/{server}/tools/{tool}/annotations", tag = "gate",
-    params(("server" = String, Path), ("tool" = String, Path)), request_body = JudgeTool,
+    params(("server" = String, Path), ("tool" = String, Path)), request_body = Annotations,
     responses((status = OK, body = ServerView)))]
 pub(crate) async fn judge_tool(
     Path((server, tool)): Path<(ServerId, String)>,
-    call: Mutation<JudgeTool>,
+    call: Mutation<Annotations>,
 ) -> Result<Answered, ApiError> {
     let Mutation { app, request, body } = call;
     let done = app.mutate(&request, |ctx| {

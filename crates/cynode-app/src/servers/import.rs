@@ -1,13 +1,11 @@
 //! Where a server may be, and what a registry's document says about it.
 
-use std::net::IpAddr;
-
 use cynode_core::roles::Role;
 use cynode_wire::gate::ServerTransport;
 use serde_json::Value;
-use url::{Host, Url};
+use url::Url;
 
-use crate::Error;
+use crate::{Error, egress::may_be_public};
 
 /// The streamable HTTP remote of a registry's `server.json`.
 pub(super) fn transport(document: &Value) -> Result<ServerTransport, Error> {
@@ -39,8 +37,10 @@ pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Er
             let good = matches!(url.scheme(), "http" | "https")
                 && url.username().is_empty()
                 && url.password().is_none();
-            let host = url.host().filter(|_| good).ok_or_else(wrong)?;
-            if !admin && is_private(&host) {
+            if !good || url.host().is_none() {
+                return Err(wrong());
+            }
+            if !admin && is_private(&url) {
                 return Err(Error::forbidden(
                     Role::Admin,
                     "in the installation: the server is on a private address",
@@ -63,16 +63,11 @@ pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Er
     }
 }
 
-fn is_private(host: &Host<&str>) -> bool {
-    match host {
-        Host::Ipv4(ip) => !crate::egress::is_public(IpAddr::V4(*ip)),
-        Host::Ipv6(ip) => !crate::egress::is_public(IpAddr::V6(*ip)),
-        Host::Domain(name) => {
-            let name = name.trim_end_matches('.').to_ascii_lowercase();
-            name == "localhost"
-                || name.ends_with(".localhost")
-                || name.ends_with(".internal")
-                || name.ends_with(".local")
-        }
-    }
+fn is_private(url: &Url) -> bool {
+    let inside = |name: &str| {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        name == "localhost"
+            || [".localhost", ".internal", ".local"].iter().any(|end| name.ends_with(end))
+    };
+    !may_be_public(url) || url.domain().is_some_and(inside)
 }

@@ -1,5 +1,6 @@
 //! A connection to one server, whatever it runs over.
 
+use cynode_app::egress::may_be_public;
 use tokio_util::task::TaskTracker;
 
 use super::error::Failure;
@@ -27,7 +28,7 @@ impl Connection {
         match transport {
             Transport::Http { url, headers, private } => {
                 let client = if *private { &clients.anywhere } else { &clients.public };
-                if !private && !crate::egress::may_be_public(url) {
+                if !private && !url.parse().is_ok_and(|url| may_be_public(&url)) {
                     return Err(UpstreamError::Misconfigured("its address is not a public one"));
                 }
                 Http::open(client, url, headers, options.patience, tasks).await.map(Self::Http)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -22,6 +22,7 @@ use super::connection::Connection;
 use super::error::{Effect, Failure};
 use super::{Call, Definition, Reply, Server, Transport, UpstreamError};
 use crate::egress::Public;
+use crate::sync::lock;
 
 /// How long servers are given to end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -377,8 +378,4 @@ impl Entry {
             drop(timeout(FAREWELL, connection.close()).await);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

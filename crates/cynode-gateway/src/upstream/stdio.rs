@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -20,6 +20,7 @@ use super::error::{Effect, Failure};
 use super::message::{self, Era, Message};
 use super::sandbox::{self, Program};
 use super::{Call, Definition, MAX_ANSWER, Options, Progress, Reply, UpstreamError};
+use crate::sync::lock;
 
 /// How many messages may wait for the server to read them.
 const OUTBOX: usize = 64;
@@ -228,7 +229,7 @@ struct Waiting {
 
 impl Board {
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 
     fn expect(&self, id: u64, waiting: Waiting) -> Result<(), Failure> {

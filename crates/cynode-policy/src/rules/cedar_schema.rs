@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cedar_policy::Schema;
-use cynode_core::agents::AgentRole;
+use cynode_core::{agents::AgentRole, causes::told};
 use serde_json::{Map, Value, json};
 
 use crate::catalogue::Catalogue;
@@ -41,7 +41,7 @@ pub(super) fn of(catalogue: &Catalogue) -> Result<Schema, String> {
         "entityTypes": { "Role": { "enum": roles }, "Server": {} },
         "actions": actions,
     }});
-    Schema::from_json_value(schema).map_err(|error| super::told(&error))
+    Schema::from_json_value(schema).map_err(|error| told(&error))
 }
 
 fn facts(texts: &[&str], flags: &[&str]) -> Value {
