@@ -41,6 +41,8 @@ pub const NOT_KEPT: [(&str, &str); 1] = [("post", "/v1/sessions")];
         (name = "tasks", description = "Work"),
         (name = "events", description = "What happens"),
         (name = "gate", description = "Agents, tools, rules, approvals, records"),
+        (name = "models", description = "Providers, models, ceilings, usage. Models are asked at `/v1/chat/completions`, \
+            `/v1/responses` and `/v1/messages`, as their vendors describe them"),
         (name = "operation", description = "Health and numbers"),
     ),
 )]

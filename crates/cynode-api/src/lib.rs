@@ -7,6 +7,7 @@
 pub mod document;
 mod error;
 mod extract;
+mod inference;
 mod middleware;
 mod routes;
 
@@ -43,14 +44,16 @@ pub struct Limits {
 pub fn router(state: AppState, limits: Limits) -> Router {
     let (router, document) = routes::all().split_for_parts();
     let document = document::complete(document);
-    served(router.merge(routes::document_route(&document)), state, limits)
+    let models = inference::for_people(&state);
+    served(router.merge(routes::document_route(&document)), state, limits).merge(models)
 }
 
-/// The router of the internal port: runners and workers.
+/// The router of the internal port: runners, workers, and agents that ask models.
 pub fn internal_router(state: AppState, limits: Limits) -> Router {
     let (router, document) = routes::internal().split_for_parts();
     let document = document::complete_internal(document);
-    served(router.merge(routes::document_route(&document)), state, limits)
+    let models = inference::for_agents(&state);
+    served(router.merge(routes::document_route(&document)), state, limits).merge(models)
 }
 
 /// What holds for every request, whatever the port.

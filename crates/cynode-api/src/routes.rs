@@ -4,6 +4,7 @@ mod accounts;
 mod events;
 mod gate;
 mod groups;
+mod models;
 mod operation;
 mod preferences;
 mod projects;
@@ -85,6 +86,17 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(gate::get_approval, gate::decide_approval))
         .routes(routes!(gate::search_audit))
         .routes(routes!(gate::list_images, gate::add_image, gate::remove_image))
+        .routes(routes!(models::list_providers))
+        .routes(routes!(models::set_provider, models::remove_provider))
+        .routes(routes!(models::add_provider_key))
+        .routes(routes!(models::remove_provider_key))
+        .routes(routes!(models::list_registry))
+        .routes(routes!(models::set_model, models::remove_model))
+        .routes(routes!(models::list_budgets, models::set_budget))
+        .routes(routes!(models::remove_budget))
+        .routes(routes!(models::get_park, models::unpark))
+        .routes(routes!(models::sum_usage))
+        .routes(routes!(models::list_calls))
 }
 
 /// The routes of the internal port.

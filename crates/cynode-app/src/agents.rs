@@ -39,6 +39,9 @@ const LIFETIMES: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
 /// Most tools that a token may name.
 const MOST_TOOLS: usize = 200;
 
+/// Most models that a token may name.
+const MOST_MODELS: usize = 50;
+
 /// What is behind a token that was shown at the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -50,6 +53,8 @@ pub struct Known {
     pub caller: Option<Caller>,
     /// The name of a program of the installation.
     pub service: Option<String>,
+    /// The models that the token opens.
+    pub models: Arc<[String]>,
 }
 
 impl TokenKind {
@@ -92,7 +97,13 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
             let agent = Arc::new(found.agent);
             known.push((
                 Presented { kind, hash },
-                Known { agent, state: found.state, caller, service: None },
+                Known {
+                    agent,
+                    state: found.state,
+                    caller,
+                    service: None,
+                    models: found.models.into(),
+                },
             ));
         }
     }
@@ -104,7 +115,10 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
             let agent = Arc::new(runner(AgentTokenId::from_uuid(service.id.as_uuid())));
             let (state, service) = (TokenState::Good, Some(service.name));
             let shown = Presented { kind: TokenKind::Runner, hash };
-            known.push((shown, Known { agent, state, caller: None, service }));
+            known.push((
+                shown,
+                Known { agent, state, caller: None, service, models: Arc::default() },
+            ));
         }
     }
     // A token whose prefix says another kind than the one it was issued for is none of ours.
@@ -179,8 +193,13 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
     let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());
-    let issued =
-        AgentToken { agent, issued_by: Some(caller.user), created_at: ctx.now, revoked_at: None };
+    let issued = AgentToken {
+        agent,
+        models: models(body.models)?,
+        issued_by: Some(caller.user),
+        created_at: ctx.now,
+        revoked_at: None,
+    };
     agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
     let data = json!({ "agent_token_id": issued.agent.token, "role": issued.agent.role });
     let mut told = Told::new(EventKind::AgentTokenIssued, data).project(body.project_id);
@@ -189,6 +208,18 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
     }
     ctx.record(told).await?;
     Ok(IssuedAgentToken { token, about: view(&issued) })
+}
+
+/// The models that a token opens. Whether they are there is looked at when it is used: they come and go.
+fn models(mut ids: Vec<String>) -> Result<Vec<String>, Error> {
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.len() > MOST_MODELS || ids.iter().any(|id| id.is_empty() || id.len() > 128) {
+        return Err(Error::Invalid(format!(
+            "a token names at most {MOST_MODELS} models, each by its id"
+        )));
+    }
+    Ok(ids)
 }
 
 fn tools(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
@@ -264,6 +295,7 @@ pub fn view(token: &AgentToken) -> AgentTokenView {
         profile: agent.profile.name.to_string(),
         network: agent.profile.network,
         tools: agent.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),
+        models: token.models.clone(),
         created_at: token.created_at,
         expires_at: agent.expires_at,
         revoked_at: token.revoked_at,

@@ -58,6 +58,8 @@ pub async fn update(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Gro
     let data = json!({
         "group_id": id, "role": body.role, "added": body.add, "removed": body.remove,
     });
+    // What its members prefer may be another thing now.
+    cynode_db::models::changed(ctx.conn()).await?;
     ctx.record(Told::new(EventKind::GroupUpdated, data)).await?;
     groups::get(ctx.conn(), id).await?.ok_or_else(missing)
 }

@@ -14,6 +14,7 @@ pub mod artifacts;
 pub mod audit;
 mod batch;
 pub mod bootstrap;
+pub mod budgets;
 mod context;
 pub mod egress;
 mod environment;
@@ -23,9 +24,11 @@ pub mod gate;
 pub mod groups;
 pub mod health;
 mod idempotency;
+pub mod inference;
 pub mod jobs;
 pub mod keys;
 pub mod maintenance;
+pub mod models;
 mod passwords;
 pub mod preferences;
 pub mod projects;
@@ -39,6 +42,7 @@ pub mod sweep;
 pub mod tasks;
 pub mod timeline;
 pub mod tokens;
+pub mod usage;
 pub mod users;
 pub mod workflow;
 
@@ -96,6 +100,8 @@ pub struct App {
     shared: Arc<Shared>,
     /// What the gate needs; a process that only speaks to the database has none.
     gate: Option<Arc<gate::Parts>>,
+    /// The way to models; as above.
+    models: Option<Arc<inference::Models>>,
 }
 
 /// Signs between requests of one process. They only save time: whoever waits for one also looks by itself.
@@ -128,7 +134,17 @@ impl App {
         };
         let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));
         let signs = Arc::default();
-        Self { pool, environment, policy, commits, signs, hashing, shared, gate: None }
+        Self {
+            pool,
+            environment,
+            policy,
+            commits,
+            signs,
+            hashing,
+            shared,
+            gate: None,
+            models: None,
+        }
     }
 
     /// The same, with what the gate needs.
@@ -136,6 +152,20 @@ impl App {
     pub fn with_gate(mut self, parts: gate::Parts) -> Self {
         self.gate = Some(Arc::new(parts));
         self
+    }
+
+    /// The same, with the way to models.
+    #[must_use]
+    pub fn with_models(mut self, models: inference::Models) -> Self {
+        self.models = Some(Arc::new(models));
+        self
+    }
+
+    /// The way to models.
+    pub(crate) fn models(&self) -> Result<&Arc<inference::Models>, Error> {
+        self.models.as_ref().ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!("this process was started without a way to models"))
+        })
     }
 
     /// What the gate needs. Without it everything that asks for it is refused.

@@ -134,6 +134,9 @@ async fn tell(
     key: &DottedKey,
     version: i64,
 ) -> Result<(), Error> {
+    if key.as_str().contains("model_routing.") {
+        cynode_db::models::changed(ctx.conn()).await?;
+    }
     let data = json!({ "scope_type": scope.kind(), "key": key, "version": version });
     let mut told = Told::new(kind, data);
     if let Some(project) = project {

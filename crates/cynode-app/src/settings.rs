@@ -47,6 +47,7 @@ pub async fn set(
     let now = ctx.now;
     match settings::set(ctx.conn(), key, value, expected, caller.user, now).await {
         Ok(Some(written)) => {
+            routed_by(ctx, key).await?;
             let data = json!({ "key": key, "version": written.version });
             ctx.record(Told::new(EventKind::SettingSet, data)).await?;
             tell_the_gate(ctx, key).await?;
@@ -76,6 +77,7 @@ pub async fn delete(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), 
             there => version_error(key, Expected::Version(version), there),
         });
     }
+    routed_by(ctx, key).await?;
     let data = json!({ "key": key, "version": version + 1 });
     ctx.record(Told::new(EventKind::SettingDeleted, data)).await?;
     tell_the_gate(ctx, key).await
@@ -97,4 +99,12 @@ pub(crate) fn version_error(
 ) -> Error {
     let actual = there.map_or(0, |value| value.version);
     Error::Version { key: key.to_string(), expected: expected.number(), actual }
+}
+
+/// Notes that questions to models are to be routed anew, if the setting is one that they are routed by.
+async fn routed_by(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
+    if key.as_str().starts_with("models.") {
+        cynode_db::models::changed(ctx.conn()).await?;
+    }
+    Ok(())
 }

@@ -69,6 +69,21 @@ impl AgentRole {
         Self::WorkflowRunner,
     ];
 
+    /// What preferences call it: all workers in sandboxes have one name.
+    pub const fn preference_name(self) -> &'static str {
+        match self {
+            Self::ProjectManager => "project_manager",
+            Self::ProjectAnalyst => "project_analyst",
+            Self::Architect
+            | Self::Designer
+            | Self::Developer
+            | Self::Reviewer
+            | Self::Tester
+            | Self::Fixer => "sandbox_agent",
+            Self::WorkflowRunner => "workflow_runner",
+        }
+    }
+
     /// The name on the wire and in the database.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -109,6 +109,22 @@ event_kinds! {
     SkillChanged = "skill.changed";
     /// An image that sandboxes may be made from was added or removed.
     ImagesChanged = "images.changed";
+    /// A provider of models was added, changed or removed.
+    ProviderSet = "provider.set";
+    /// A provider was given a key, or a key was taken away.
+    ProviderKeySet = "provider_key.set";
+    /// A provider's key rests until its quota is renewed.
+    ProviderKeyParked = "provider_key.parked";
+    /// A model was added, changed or removed.
+    ModelSet = "model.set";
+    /// A ceiling on spending was set or removed.
+    BudgetSet = "budget.set";
+    /// A call was refused because a ceiling was reached.
+    BudgetExhausted = "budget.exhausted";
+    /// A task may not think for a while.
+    TaskParked = "task.parked";
+    /// A task may think again.
+    TaskUnparked = "task.unparked";
 }
 
 impl EventKind {

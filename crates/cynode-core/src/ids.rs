@@ -114,6 +114,12 @@ ids! {
     ArtifactId = "art";
     /// A skill: instructions that agents may be given.
     SkillId = "skl";
+    /// A place where models are.
+    ProviderId = "prv";
+    /// A key of such a place.
+    ProviderKeyId = "pky";
+    /// A ceiling on what is spent.
+    BudgetId = "bdg";
 }
 
 /// Only the canonical spelling is an id: lower-case hex, no dashes, exactly one way to write it.

@@ -12,6 +12,7 @@ pub mod budget;
 pub mod causes;
 pub mod events;
 pub mod ids;
+pub mod models;
 pub mod names;
 pub mod preferences;
 pub mod projects;

@@ -200,7 +200,9 @@ pub fn check(key: &DottedKey, value: &Value) -> Result<(), ValueError> {
 /// Whether `key` may reach an agent of `role`: the keys of one agent never reach another.
 pub fn applies_to(key: &DottedKey, role: AgentRole) -> bool {
     match key.as_str().strip_prefix("agents.") {
-        Some(rest) => rest.split_once('.').is_some_and(|(owner, _)| owner == role.as_str()),
+        Some(rest) => {
+            rest.split_once('.').is_some_and(|(owner, _)| owner == role.preference_name())
+        }
         None => true,
     }
 }

@@ -22,6 +22,8 @@ use crate::{Conn, DbError, authentication::strongest, error::corrupt};
 pub struct AgentToken {
     /// What it is good for.
     pub agent: Agent,
+    /// The models it opens.
+    pub models: Vec<String>,
     /// The person who asked for it; `None`: the orchestrator itself.
     pub issued_by: Option<UserId>,
     /// When.
@@ -50,6 +52,8 @@ pub struct Found {
     pub state: TokenState,
     /// The role of the person it works for, in the whole installation.
     pub person: Option<Role>,
+    /// The models that the token opens.
+    pub models: Vec<String>,
 }
 
 struct Row {
@@ -63,6 +67,7 @@ struct Row {
     profile: String,
     network: bool,
     tools: Option<Vec<String>>,
+    models: Option<Vec<String>>,
     issued_by: Option<Uuid>,
     created_at: OffsetDateTime,
     expires_at: OffsetDateTime,
@@ -95,7 +100,9 @@ impl TryFrom<Row> for AgentToken {
             expires_at: Some(row.expires_at),
         };
         let issued_by = row.issued_by.map(UserId::from_uuid);
-        Ok(Self { agent, issued_by, created_at: row.created_at, revoked_at: row.revoked_at })
+        let models = row.models.unwrap_or_default();
+        let (created_at, revoked_at) = (row.created_at, row.revoked_at);
+        Ok(Self { agent, models, issued_by, created_at, revoked_at })
     }
 }
 
@@ -108,8 +115,8 @@ pub async fn insert(conn: &mut Conn, token: &AgentToken, hash: &[u8; 32]) -> Res
     sqlx::query!(
         "
         INSERT INTO agent_tokens (agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network,
-            tools, token_hash, issued_by, created_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+            tools, token_hash, issued_by, created_at, expires_at, models)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         ",
         agent.token.as_uuid(),
         agent.role.as_str(),
@@ -125,6 +132,7 @@ pub async fn insert(conn: &mut Conn, token: &AgentToken, hash: &[u8; 32]) -> Res
         token.issued_by.map(UserId::as_uuid),
         token.created_at,
         agent.expires_at,
+        &token.models,
     )
     .execute(conn)
     .await?;
@@ -141,7 +149,7 @@ pub async fn find(
     let rows = sqlx::query!(
         r#"
         SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
-            t.profile, t.network, t.tools, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
+            t.profile, t.network, t.tools, t.models, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
             u.state = 'active' AS "active!",
             EXISTS (SELECT FROM project_members p WHERE p.project_id = t.project_id AND p.user_id = t.user_id)
                 OR EXISTS (SELECT FROM group_members m JOIN role_bindings b USING (group_id)
@@ -184,12 +192,13 @@ pub async fn find(
                 profile: row.profile,
                 network: row.network,
                 tools: row.tools,
+                models: row.models,
                 issued_by: row.issued_by,
                 created_at: row.created_at,
                 expires_at: row.expires_at,
                 revoked_at: row.revoked_at,
             })?;
-            Ok((hash, Found { agent: token.agent, state, person }))
+            Ok((hash, Found { agent: token.agent, state, person, models: token.models }))
         })
         .collect()
 }
@@ -199,7 +208,7 @@ pub async fn get(conn: &mut Conn, id: AgentTokenId) -> Result<Option<AgentToken>
     sqlx::query_as!(
         Row,
         "
-        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, issued_by,
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
             created_at, expires_at, revoked_at
         FROM agent_tokens WHERE agent_token_id = $1
         ",
@@ -221,7 +230,7 @@ pub async fn list(
     sqlx::query_as!(
         Row,
         "
-        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, issued_by,
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
             created_at, expires_at, revoked_at
         FROM agent_tokens
         WHERE project_id = $1 AND ($2::uuid IS NULL OR agent_token_id < $2)

@@ -58,7 +58,7 @@ pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
 }
 
 /// The tables that grow with time, partitioned by month.
-const GROWING: [&str; 3] = ["events", "workflow_transitions", "audit_records"];
+const GROWING: [&str; 4] = ["events", "workflow_transitions", "audit_records", "model_calls"];
 
 /// Makes the monthly partitions from last month to some months ahead, of `now` and of the database's own clock, by which
 /// some tables go. Running it again, or in two processes at once, changes nothing.

@@ -16,6 +16,7 @@ use cynode_app::{
     App, Environment, Policy,
     audit::{self, VerifyingKey, Writer},
     gate::Parts,
+    inference::{self, Models},
     keys::Keys,
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
@@ -188,7 +189,8 @@ fn gated_app(db: &TestDb, environment: &Environment) -> (App, TempDir) {
         objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
         keep_records: time::Duration::days(365),
     });
-    (app, objects)
+    let models = Models::open(&app, objects.path().join("cassettes")).unwrap();
+    (app.with_models(models), objects)
 }
 
 impl TestApp {
@@ -283,6 +285,11 @@ impl TestApp {
     /// Waits until everything that was recorded is in the database.
     pub async fn recorded(&self) {
         self.gated().await.writer.flushed().await.unwrap();
+    }
+
+    /// Waits until every answer of a model has been settled.
+    pub async fn settled(&self) {
+        inference::settled(&self.app).await;
     }
 
     /// Ends the gate in good order and gives its directory.

@@ -13,7 +13,9 @@ pub mod echo;
 mod executor;
 pub mod faults;
 pub mod mcp;
+pub mod provider;
 mod script;
+pub mod secrets;
 mod sources;
 pub mod world;
 

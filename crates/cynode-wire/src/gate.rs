@@ -40,6 +40,9 @@ pub struct IssueAgentToken {
     /// The only tools it is good for; all that the role may use when it is left out.
     #[serde(default)]
     pub tools: Option<Vec<String>>,
+    /// The models it opens, by id (tiers such as `cynodeai.fast` too); none when it is left out.
+    #[serde(default)]
+    pub models: Vec<String>,
     /// How long it works, 60 to 604800; 3600 when it is left out.
     #[serde(default)]
     pub expires_in_seconds: Option<u32>,
@@ -79,6 +82,8 @@ pub struct AgentTokenView {
     /// The only tools it is good for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// The models it opens.
+    pub models: Vec<String>,
     /// When it was issued.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

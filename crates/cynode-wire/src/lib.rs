@@ -8,6 +8,7 @@ pub mod events;
 pub mod gate;
 pub mod health;
 pub mod jobs;
+pub mod models;
 pub mod page;
 pub mod preferences;
 pub mod problem;

@@ -8,7 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use cynode_app::{App, Environment, audit, gate::Parts, keys::Keys};
+use cynode_app::{
+    App, Environment, audit,
+    gate::Parts,
+    inference::{self, Models},
+    keys::Keys,
+};
 use cynode_gateway::{
     Egress, Gateway, Hosts, Options, tools,
     upstream::{self, Upstreams},
@@ -88,6 +93,9 @@ pub(crate) async fn open(
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
         keep_records: time::Duration::days(config.gate.audit_days),
     });
+    let models = Models::open(&app, directory.join("cassettes"))?;
+    let app = app.with_models(models);
+    tasks.spawn(inference::keep(app.clone(), stop.clone()));
     // Unlike any other replica: of two chains of one writer the older one must have been closed.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let writer = format!("gateway {host} {}", config.server.internal_listen);

@@ -26,6 +26,12 @@ pub(crate) struct Whole<T> {
     items: Vec<T>,
 }
 
+impl<T> Whole<T> {
+    pub(super) const fn new(items: Vec<T>) -> Self {
+        Self { items }
+    }
+}
+
 /// Give an agent a token. The secret is shown this once.
 #[utoipa::path(post, path = "/v1/agent-tokens", tag = "gate", request_body = IssueAgentToken,
     responses((status = CREATED, body = IssuedAgentToken)))]

@@ -7,6 +7,7 @@ mod dropped;
 mod events;
 mod idempotency;
 mod jobs;
+mod models;
 mod permissions;
 mod preferences;
 mod projects;

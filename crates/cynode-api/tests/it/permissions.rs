@@ -223,6 +223,63 @@ fn cases() -> Vec<Case> {
             Operator,
         ),
         case("get", "/v1/allowlists", "/v1/allowlists", json!(null), OwnOnly),
+        case("get", "/v1/providers", "/v1/providers", json!(null), WithoutRole(403)),
+        case(
+            "put",
+            "/v1/providers/{name}",
+            "/v1/providers/tape",
+            json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" }),
+            Operator,
+        ),
+        case("delete", "/v1/providers/{name}", "/v1/providers/tape", json!(null), Operator),
+        case(
+            "post",
+            "/v1/providers/{name}/keys",
+            "/v1/providers/tape/keys",
+            json!({ "label": "second", "key": "k" }),
+            Operator,
+        ),
+        case(
+            "delete",
+            "/v1/providers/{name}/keys/{key}",
+            "/v1/providers/tape/keys/{provider_key}",
+            json!(null),
+            Operator,
+        ),
+        case("get", "/v1/model-registry", "/v1/model-registry", json!(null), OwnOnly),
+        case(
+            "put",
+            "/v1/model-registry/{id}",
+            "/v1/model-registry/small",
+            json!({ "context_tokens": 1, "max_output_tokens": 1, "routes": [{ "provider": "tape", "upstream": "m" }] }),
+            Operator,
+        ),
+        case(
+            "delete",
+            "/v1/model-registry/{id}",
+            "/v1/model-registry/small",
+            json!(null),
+            Operator,
+        ),
+        case("get", "/v1/budgets", "/v1/budgets", json!(null), WithoutRole(403)),
+        case(
+            "put",
+            "/v1/budgets",
+            "/v1/budgets",
+            json!({ "scope_type": "installation", "period": "day", "max_tokens": 1 }),
+            Operator,
+        ),
+        case("delete", "/v1/budgets/{budget}", "/v1/budgets/{budget}", json!(null), Operator),
+        case(
+            "get",
+            "/v1/tasks/{task}/park",
+            "/v1/tasks/{task}/park",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case("delete", "/v1/tasks/{task}/park", "/v1/tasks/{task}/park", json!(null), Viewer),
+        case("get", "/v1/usage", "/v1/usage", json!(null), OwnOnly),
+        case("get", "/v1/usage/calls", "/v1/usage/calls", json!(null), OwnOnly),
         case("get", "/v1/rules", "/v1/rules", json!(null), WithoutRole(403)),
         case(
             "put",
@@ -357,12 +414,22 @@ impl World {
         let agent = admin.post("/v1/agent-tokens", agent).await.expect(201).text("agent_token_id");
         let rule = json!({ "mode": "shadow", "text": "forbid (principal, action, resource);" });
         admin.put("/v1/rules/some", rule).await.expect(200);
+        let provider = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });
+        admin.put("/v1/providers/tape", provider).await.expect(200);
+        let added = json!({ "label": "first", "key": "k" });
+        let added = admin.post("/v1/providers/tape/keys", added).await.expect(201).text("key_id");
+        let model = json!({ "context_tokens": 9, "max_output_tokens": 9, "routes": [{ "provider": "tape", "upstream": "m" }] });
+        admin.put("/v1/model-registry/small", model).await.expect(200);
+        let budget = json!({ "scope_type": "installation", "period": "total", "max_tokens": 9 });
+        let budget = admin.put("/v1/budgets", budget).await.expect(200).text("budget_id");
         let server = json!({ "name": "own", "scope": "both",
             "transport": { "type": "http", "url": "http://127.0.0.1:9/mcp" } });
         let server = admin.post("/v1/tool-servers", server).await.expect(201).text("server_id");
         let approval = asked(&app, project, &agent).await;
         let fill = vec![
             ("{agent}", agent),
+            ("{provider_key}", added),
+            ("{budget}", budget),
             ("{server}", server),
             ("{approval}", approval),
             ("{project}", project.to_string()),
@@ -407,6 +474,12 @@ impl World {
                     (SELECT json_agg(a ORDER BY approval_id) FROM approvals a),
                     (SELECT json_agg(i ORDER BY image) FROM allowed_images i),
                     (SELECT epoch FROM gate_state),
+                    (SELECT json_agg(p ORDER BY name) FROM model_providers p),
+                    (SELECT json_agg(k ORDER BY label) FROM provider_keys k),
+                    (SELECT json_agg(m ORDER BY model_id) FROM models m),
+                    (SELECT json_agg(b ORDER BY budget_id) FROM budgets b),
+                    (SELECT json_agg(p ORDER BY task_id) FROM task_parks p),
+                    (SELECT epoch FROM models_state),
                     (SELECT count(*) FROM events)), 0)",
             )
             .await

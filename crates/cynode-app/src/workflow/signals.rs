@@ -10,7 +10,7 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_db::{agent_tokens, instructions, jobs, tasks, units, waits, workflow};
+use cynode_db::{agent_tokens, budgets, instructions, jobs, tasks, units, waits, workflow};
 use cynode_wire::{
     timeline::{AnswerQuestion, Approve, Instruct, Instructed},
     workflow::Resolution,
@@ -52,6 +52,10 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
         return Err(ended(&task, "be instructed"));
     }
     let by = ctx.caller()?.user;
+    if kind == InstructionKind::Continue && ctx.caller()?.bounds.is_none() {
+        // Whoever lets it go on lets it think, too.
+        budgets::unpark_task(ctx.conn(), id).await?;
+    }
     // A pause ends at once, unless something that was said before waits to be taken up: then in its turn.
     let standing = workflow::standing(ctx.conn(), id).await?;
     let paused = standing
@@ -74,6 +78,23 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
     };
     instructions::give(ctx.conn(), id, &given).await?;
     told(ctx, &task, kind, Some(given.id)).await
+}
+
+/// Pauses a task that goes in circles, in the name of whoever its agent works for. A person lets it go on.
+pub(crate) async fn pause(
+    ctx: &mut Ctx,
+    id: TaskId,
+    by: cynode_core::ids::UserId,
+    why: &str,
+) -> Result<(), Error> {
+    let Some(task) = tasks::lock(ctx.conn(), id).await?.filter(|task| !has_ended(task)) else {
+        return Ok(());
+    };
+    let kind = InstructionKind::Pause;
+    let id = InstructionId::from_uuid(ctx.uuid());
+    let given = instructions::Instruction { id, kind, text: Some(why.to_owned()), by };
+    instructions::give(ctx.conn(), task.id, &given).await?;
+    told(ctx, &task, kind, Some(given.id)).await.map(|_| ())
 }
 
 async fn told(

@@ -66,6 +66,7 @@ async fn a_token_says_what_it_is_good_for_and_shows_its_secret_once() {
         "help.overview",
         "artifact.get"
       ],
+      "models": [],
       "created_at": "2026-11-01T12:00:00Z",
       "expires_at": "2026-11-01T12:01:00Z",
       "revoked_at": null

@@ -1,0 +1,690 @@
+//! Models: registry, routing, ceilings, secrets, usage; asked through the real front doors.
+
+use axum::http::Method;
+use cynode_core::{ids::ProjectId, roles::Role};
+use cynode_models::talk::Usage;
+use cynode_testkit::{
+    Client, Reply, TestApp,
+    provider::{Behaviour, TestProvider},
+};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+/// A provider that answers by a script.
+async fn scripted(admin: &Client, name: &str, local: bool, rules: Value) {
+    let body = json!({ "kind": "scripted", "local": local, "script": { "rules": rules } });
+    admin.put(&format!("/v1/providers/{name}"), body).await.expect(200);
+}
+
+/// A model with a route to each of the providers; every token costs a unit's millionth.
+async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
+    let prices = json!({ "input": 1_000_000, "cached": 1_000_000, "cache_write": 1_000_000, "output": 1_000_000 });
+    let routes: Vec<_> = providers
+        .iter()
+        .map(|name| json!({ "provider": name, "upstream": "theirs", "prices": prices }))
+        .collect();
+    let mut body =
+        json!({ "context_tokens": 100_000, "max_output_tokens": 1000, "routes": routes });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        body[key] = value.clone();
+    }
+    admin.put(&format!("/v1/model-registry/{id}"), body).await.expect(200);
+}
+
+fn says(text: &str) -> Value {
+    json!([{ "answer": { "text": text, "usage": { "input": 10, "output": 5 } } }])
+}
+
+fn chat(model: &str, text: &str) -> Value {
+    json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
+}
+
+async fn ask(client: &Client, body: Value) -> Reply {
+    client.post("/v1/chat/completions", body).await
+}
+
+/// Asks, and gives the answer as it comes, once it has begun.
+async fn open(client: &Client, body: Value) -> axum::body::Body {
+    let response = client.raw(Method::POST, "/v1/chat/completions", Some(body.to_string())).await;
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    body
+}
+
+fn words(reply: &Reply) -> String {
+    reply.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What the ceilings of a scope say: spent, held.
+async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
+    let found = client.get(&format!("/v1/budgets{query}")).await.expect(200).json();
+    let items = found["items"].as_array().unwrap().clone();
+    let number = |value: &Value| value.as_i64().unwrap();
+    items.iter().map(|item| (number(&item["spent_micros"]), number(&item["held_micros"]))).collect()
+}
+
+#[tokio::test]
+async fn the_same_answer_comes_in_each_of_the_three_dialects() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("Hello.")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let reply = ask(&admin, chat("small", "hi")).await.expect(200);
+    assert_eq!(words(&reply), "Hello.");
+    assert_eq!(reply.json()["usage"]["total_tokens"], 15);
+    let body = json!({ "model": "small", "input": "hi" });
+    let reply = admin.post("/v1/responses", body).await.expect(200).json();
+    assert_eq!(reply["output"][0]["content"][0]["text"], "Hello.");
+    let body = json!({ "model": "small", "max_tokens": 100, "messages": [{ "role": "user", "content": "hi" }] });
+    let reply = admin.post("/v1/messages", body).await.expect(200).json();
+    assert_eq!(reply["content"][0]["text"], "Hello.");
+    assert_eq!(reply["usage"]["output_tokens"], 5);
+}
+
+#[tokio::test]
+async fn the_list_has_the_models_the_tiers_and_the_manager_and_agents_see_only_their_own() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({ "tier": "fast" })).await;
+    model(&admin, "off", &["tape"], json!({ "enabled": false })).await;
+    let listed = admin.get("/v1/models").await.expect(200).json();
+    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
+    assert_eq!(ids, ["cynodeai.fast", "cynodeai.pm", "small"]);
+    app.anonymous().get("/v1/models").await.expect(401);
+    let agent = agent(&app, &admin, &["small"]).await;
+    let listed = agent.client.get("/v1/models").await.expect(200).json();
+    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
+    assert_eq!(ids, ["small"]);
+}
+
+struct Agent {
+    client: Client,
+    project: ProjectId,
+    task: String,
+}
+
+/// An agent that works on a task, at the internal port.
+async fn agent(app: &TestApp, by: &Client, models: &[&str]) -> Agent {
+    agent_of(app, by, models, json!({})).await
+}
+
+async fn agent_of(app: &TestApp, by: &Client, models: &[&str], budget: Value) -> Agent {
+    let project = app.project(by, "web").await;
+    let body = json!({ "project_id": project, "description": "work", "budget": budget });
+    let task = by.post("/v1/tasks", body).await.expect(201).text("id");
+    let body =
+        json!({ "role": "developer", "project_id": project, "task_id": task, "models": models });
+    let issued = by.post("/v1/agent-tokens", body).await.expect(201);
+    let client = app.at_internal_port().with_token(&issued.text("token"));
+    Agent { client, project, task }
+}
+
+#[tokio::test]
+async fn an_id_that_nobody_listed_is_an_error_in_the_clients_dialect_and_never_another_model() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    for id in ["other", "Small", "small ", "cynodeai.PM", "cynodeai.pm ", "cynodeai.deep", ""] {
+        let reply = ask(&admin, chat(id, "hi")).await.expect(404).json();
+        assert_eq!(reply["error"]["code"], "model_not_found", "{id}");
+        let body = json!({ "model": id, "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] });
+        let reply = admin.post("/v1/messages", body).await.expect(404).json();
+        assert_eq!(reply["error"]["type"], "not_found_error", "{id}");
+    }
+    let reply = ask(&admin, json!({ "messages": [] })).await.expect(400).json();
+    assert_eq!(reply["error"]["type"], "invalid_request_error");
+}
+
+#[tokio::test]
+async fn the_manager_is_listed_and_says_why_it_cannot_answer_yet() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let reply = ask(&admin, chat("cynodeai.pm", "hi")).await.expect(503).json();
+    assert_eq!(reply["error"]["code"], "project_manager_absent");
+    // Without a model the configured default is asked, and only then the manager.
+    ask(&admin, json!({ "messages": [] })).await.expect(400);
+    let body = json!({ "value": "cynodeai.pm", "expected_version": 0 });
+    admin.put("/v1/settings/models.default", body).await.expect(200);
+    let reply = ask(&admin, json!({ "messages": [] })).await.expect(503).json();
+    assert_eq!(reply["error"]["code"], "project_manager_absent");
+}
+
+#[tokio::test]
+async fn each_port_lets_in_its_own_and_an_agent_opens_only_the_models_of_its_token() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    model(&admin, "large", &["tape"], json!({})).await;
+    let agent = agent(&app, &admin, &["small"]).await;
+    ask(&agent.client, chat("small", "hi")).await.expect(200);
+    let reply = ask(&agent.client, chat("large", "hi")).await.expect(403).json();
+    assert_eq!(reply["error"]["code"], "model_not_allowed");
+    let token = agent.client.token().unwrap();
+    ask(&app.anonymous().with_token(&token), chat("small", "hi")).await.expect(401);
+    let session = admin.token().unwrap();
+    ask(&app.at_internal_port().with_token(&session), chat("small", "hi")).await.expect(401);
+    // Clients of Messages send their key in a header of its own.
+    let body = json!({ "model": "small", "max_tokens": 9, "messages": [{ "role": "user", "content": "hi" }] });
+    let nobody = app.at_internal_port();
+    nobody.with_header("x-api-key", &token).post("/v1/messages", body.clone()).await.expect(200);
+    let reply = nobody.post("/v1/messages", body).await.expect(401).json();
+    assert_eq!(reply["error"]["type"], "authentication_error");
+}
+
+#[tokio::test]
+async fn a_call_is_accounted_to_the_project_that_the_header_names_if_the_caller_works_there() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let ann = app.user("ann", None).await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let project = app.project(&admin, "web").await;
+    let with = |id: &str| ann.with_header("openai-project", id);
+    ask(&with(&project.to_string()), chat("small", "hi")).await.expect(404);
+    app.member(project, &ann, Role::Viewer).await;
+    ask(&with(&project.to_string()), chat("small", "hi")).await.expect(403);
+    app.member(project, &ann, Role::Operator).await;
+    ask(&with(&project.to_string()), chat("small", "hi")).await.expect(200);
+    ask(&with("web"), chat("small", "hi")).await.expect(400);
+    let used = ann.get(&format!("/v1/usage?project_id={project}")).await.expect(200).json();
+    let expected = json!({ "items": [{ "key": "small", "calls": 1, "failed": 0, "input_tokens": 10,
+        "cached_tokens": 0, "output_tokens": 5, "cost_micros": 15 }] });
+    assert_eq!(used, expected);
+}
+
+#[tokio::test]
+async fn what_a_call_cost_is_spent_at_every_level_and_nothing_stays_held() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let agent = agent_of(&app, &admin, &["small"], json!({ "max_cost_micros": 1_000_000 })).await;
+    let user = admin.user.unwrap();
+    for body in [
+        json!({ "scope_type": "user", "scope_id": user, "period": "day", "max_cost_micros": 1_000_000 }),
+        json!({ "scope_type": "project", "scope_id": agent.project, "period": "total", "max_tokens": 1_000_000 }),
+    ] {
+        admin.put("/v1/budgets", body).await.expect(200);
+    }
+    for n in 1..=3 {
+        ask(&agent.client, chat("small", &format!("hi {n}"))).await.expect(200);
+    }
+    assert_eq!(spent(&admin, "").await, [(45, 0); 4]);
+    let task = format!("?scope_type=task&scope_id={}", agent.task);
+    assert_eq!(spent(&admin, &task).await, [(45, 0)]);
+    let calls =
+        admin.get(&format!("/v1/usage/calls?task_id={}", agent.task)).await.expect(200).json();
+    let items = calls["items"].as_array().unwrap();
+    assert_eq!(items.iter().map(|call| call["cost_micros"].as_i64().unwrap()).sum::<i64>(), 45);
+    assert!(
+        items.iter().all(|call| call["agent_role"] == "developer" && call["basis"] == "reported")
+    );
+}
+
+#[tokio::test]
+async fn a_call_whose_worst_case_does_not_fit_is_refused_in_the_way_at_which_each_client_stops() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let budget = json!({ "scope_type": "installation", "period": "total", "max_cost_micros": 100 });
+    admin.put("/v1/budgets", budget).await.expect(200);
+    let reply = ask(&admin, chat("small", "hi")).await.expect(402);
+    assert_eq!(reply.headers["x-should-retry"], "false");
+    assert_eq!(reply.json()["error"]["type"], "insufficient_quota");
+    assert_eq!(reply.json()["error"]["code"], "budget_exhausted");
+    let body = json!({ "model": "small", "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] });
+    let reply = admin.post("/v1/messages", body).await.expect(402).json();
+    assert_eq!(reply["error"]["type"], "billing_error");
+    let body = json!({ "model": "small", "input": "hi" });
+    admin.post("/v1/responses", body.clone()).await.expect(402);
+    let codex = admin.with_header("user-agent", "codex_exec/0.166.0");
+    let reply = codex.post("/v1/responses", body).await.expect(429).json();
+    assert_eq!(reply["error"]["code"], "insufficient_quota");
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(0, 0); 2]);
+}
+
+#[tokio::test]
+async fn a_tasks_own_ceiling_stops_it_and_leaves_others_alone() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({ "max_output_tokens": 10 })).await;
+    let agent = agent_of(&app, &admin, &["small"], json!({ "max_tokens": 2600 })).await;
+    let mut answered = 0;
+    while ask(&agent.client, chat("small", &format!("hi {answered}"))).await.status == 200 {
+        answered += 1;
+        assert!(answered < 1000, "nothing stopped it");
+    }
+    assert!(answered > 0, "the first fits");
+    let task = format!("?scope_type=task&scope_id={}", agent.task);
+    let found = admin.get(&format!("/v1/budgets{task}")).await.expect(200).json();
+    assert_eq!(found["items"][0]["spent_tokens"], 15 * answered);
+    assert_eq!(found["items"][0]["held_tokens"], 0);
+    ask(&admin, chat("small", "hi")).await.expect(200);
+}
+
+#[tokio::test]
+async fn preferences_choose_the_provider_and_those_of_one_agent_never_reach_another() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "outside", false, says("outside")).await;
+    scripted(&admin, "inside", true, says("inside")).await;
+    model(&admin, "both", &["outside", "inside"], json!({})).await;
+    assert_eq!(words(&ask(&admin, chat("both", "1")).await.expect(200)), "outside");
+    let prefer = |key: &str, value: Value| {
+        let (admin, key) = (admin.clone(), key.to_owned());
+        async move {
+            let path = format!("/v1/preferences/{key}?scope_type=system");
+            let held = admin.get(&path).await;
+            let version = held.json()["version"].as_i64().unwrap_or(0);
+            admin
+                .put(&path, json!({ "value": value, "expected_version": version }))
+                .await
+                .expect(200);
+        }
+    };
+    prefer("model_routing.prefer_local", json!(true)).await;
+    assert_eq!(words(&ask(&admin, chat("both", "2")).await.expect(200)), "inside");
+    prefer("model_routing.prefer_local", json!(false)).await;
+    prefer("agents.project_manager.model_routing.allowed_external_providers", json!([])).await;
+    assert_eq!(words(&ask(&admin, chat("both", "3")).await.expect(200)), "outside");
+    let project = app.project(&admin, "web").await;
+    let issue = |role: &'static str, task: Option<String>| {
+        let (admin, app) = (admin.clone(), &app);
+        async move {
+            let body =
+                json!({ "role": role, "project_id": project, "task_id": task, "models": ["both"] });
+            let issued = admin.post("/v1/agent-tokens", body).await.expect(201);
+            app.at_internal_port().with_token(&issued.text("token"))
+        }
+    };
+    let task = json!({ "project_id": project, "description": "work" });
+    let task = admin.post("/v1/tasks", task).await.expect(201).text("id");
+    let manager = issue("project_manager", None).await;
+    let analyst = issue("project_analyst", Some(task)).await;
+    assert_eq!(words(&ask(&manager, chat("both", "4")).await.expect(200)), "inside");
+    assert_eq!(words(&ask(&analyst, chat("both", "5")).await.expect(200)), "outside");
+    // Where nothing is left that may be asked, nothing is.
+    model(&admin, "far", &["outside"], json!({})).await;
+    prefer("model_routing.allowed_external_providers", json!(["elsewhere"])).await;
+    let reply = ask(&admin, chat("far", "6")).await.expect(503).json();
+    assert_eq!(reply["error"]["code"], "no_route");
+}
+
+#[tokio::test]
+async fn a_tier_is_answered_by_a_model_of_that_tier() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "one", true, says("one")).await;
+    scripted(&admin, "two", true, says("two")).await;
+    model(&admin, "a", &["one"], json!({ "tier": "fast" })).await;
+    model(&admin, "b", &["two"], json!({ "tier": "deep" })).await;
+    assert_eq!(words(&ask(&admin, chat("cynodeai.fast", "1")).await.expect(200)), "one");
+    assert_eq!(words(&ask(&admin, chat("cynodeai.deep", "1")).await.expect(200)), "two");
+    ask(&admin, chat("cynodeai.standard", "1")).await.expect(404);
+}
+
+/// A provider over the network, with a key.
+async fn networked(admin: &Client, name: &str, dialect: &str, provider: &TestProvider) {
+    let body = json!({ "kind": "compatible", "dialect": dialect, "base_url": provider.url(), "local": false });
+    admin.put(&format!("/v1/providers/{name}"), body).await.expect(200);
+    let key = json!({ "label": "first", "key": format!("{name}-secret-key-0001") });
+    admin.post(&format!("/v1/providers/{name}/keys"), key).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_providers_key_goes_to_the_provider_and_nowhere_else() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    ask(&admin, chat("small", "hi")).await.expect(200);
+    let sent = provider.sent();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].headers["authorization"], "Bearer far-secret-key-0001");
+    assert_eq!(sent[0].body["model"], "theirs");
+    assert!(!format!("{:?}", sent[0].headers).contains("cyn_"), "no token of ours goes out");
+    for path in ["/v1/providers", "/v1/model-registry", "/v1/models", "/v1/usage/calls"] {
+        let shown = admin.get(path).await.expect(200);
+        assert!(!String::from_utf8_lossy(&shown.body).contains("secret-key"), "{path}");
+    }
+    let stored = app
+        .db
+        .texts("SELECT provider_keys::text || encode(sealed, 'escape') FROM provider_keys")
+        .await;
+    assert!(!stored.concat().contains("secret-key"));
+}
+
+#[tokio::test]
+async fn a_stream_is_passed_on_and_settled_by_what_the_provider_says() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let usage = Usage { input: 30, cached_input: 8, output: 4, ..Usage::default() };
+    let provider =
+        TestProvider::serve(Behaviour { usage: Some(usage), ..Behaviour::default() }).await;
+    for (name, path) in [
+        ("chat", "/v1/chat/completions"),
+        ("responses", "/v1/responses"),
+        ("messages", "/v1/messages"),
+    ] {
+        networked(&admin, name, name, &provider).await;
+        model(&admin, name, &[name], json!({})).await;
+        for client in ["/v1/chat/completions", "/v1/responses", "/v1/messages"] {
+            let content = format!("{name} {client}");
+            let message = json!([{ "role": "user", "content": content }]);
+            let mut body =
+                json!({ "model": name, "stream": true, "max_tokens": 50, "messages": message });
+            if client == "/v1/responses" {
+                body = json!({ "model": name, "stream": true, "input": content });
+            }
+            let reply = admin.post(client, body).await.expect(200);
+            assert_eq!(reply.headers["content-type"], "text/event-stream");
+            let text = String::from_utf8_lossy(&reply.body).into_owned();
+            assert!(
+                text.contains("Hello") && text.contains("there"),
+                "{client} over {name}: {text}"
+            );
+            assert_eq!(provider.sent().last().unwrap().path, path);
+        }
+    }
+    app.settled().await;
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let calls = calls["items"].as_array().unwrap();
+    assert_eq!(calls.len(), 9);
+    for call in calls {
+        let seen =
+            (&call["input_tokens"], &call["cached_tokens"], &call["output_tokens"], &call["basis"]);
+        assert_eq!(seen, (&json!(30), &json!(8), &json!(4), &json!("reported")), "{call}");
+    }
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(9 * 34, 0)]);
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_passed_over_and_costs_nothing() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let down = TestProvider::serve(Behaviour {
+        fails: Some((500, json!({ "error": { "message": "oh", "type": "server_error" } }), None)),
+        ..Behaviour::default()
+    })
+    .await;
+    networked(&admin, "down", "chat", &down).await;
+    scripted(&admin, "up", true, says("up")).await;
+    model(&admin, "small", &["down", "up"], json!({})).await;
+    for n in 0..8 {
+        let reply = ask(&admin, chat("small", &n.to_string())).await.expect(200);
+        assert_eq!(words(&reply), "up");
+    }
+    assert_eq!(down.sent().len(), 5, "then it is left alone");
+    let sums = admin.get("/v1/usage?by=provider").await.expect(200).json();
+    let expected = json!({ "items": [
+        { "key": "up", "calls": 8, "failed": 0, "input_tokens": 80, "cached_tokens": 0, "output_tokens": 40, "cost_micros": 120 },
+        { "key": "down", "calls": 5, "failed": 5, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "cost_micros": 0 },
+    ] });
+    assert_eq!(sums, expected);
+}
+
+#[tokio::test]
+async fn a_key_whose_quota_is_used_up_rests_for_everybody_and_so_does_the_task() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour {
+        fails: Some((
+            429,
+            json!({ "error": { "message": "no more", "code": "insufficient_quota" } }),
+            Some(120),
+        )),
+        ..Behaviour::default()
+    })
+    .await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let agent = agent(&app, &admin, &["small"]).await;
+    let reply = ask(&agent.client, chat("small", "1")).await.expect(402).json();
+    assert_eq!(reply["error"]["code"], "quota_exhausted");
+    ask(&admin, chat("small", "2")).await.expect(402);
+    assert_eq!(provider.sent().len(), 1, "it was asked once for everybody");
+    let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+    assert_eq!((&park["kind"], &park["until"]), (&json!("quota"), &json!("2026-11-01T12:02:00Z")));
+    provider.behave(Behaviour::default());
+    app.clock.advance(time::Duration::seconds(121));
+    ask(&agent.client, chat("small", "3")).await.expect(200);
+    assert_eq!(
+        admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json(),
+        Value::Null
+    );
+}
+
+#[tokio::test]
+async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_it_go_on() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    admin
+        .put("/v1/settings/models.breaker.repeats", json!({ "value": 3, "expected_version": 0 }))
+        .await
+        .expect(200);
+    let agent = agent(&app, &admin, &["small"]).await;
+    for _ in 0..3 {
+        ask(&agent.client, chat("small", "again")).await.expect(200);
+    }
+    let reply = ask(&agent.client, chat("small", "again")).await.expect(402).json();
+    assert_eq!(reply["error"]["code"], "task_parked");
+    ask(&agent.client, chat("small", "something else")).await.expect(402);
+    let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+    assert_eq!(park["kind"], "repeats");
+    let events = app.db.texts("SELECT kind FROM events WHERE kind LIKE 'task.%'").await;
+    assert!(
+        events.contains(&"task.parked".to_owned())
+            && events.contains(&"task.instructed".to_owned()),
+        "{events:?}"
+    );
+    let body = json!({ "kind": "continue" });
+    admin.post(&format!("/v1/tasks/{}/instructions", agent.task), body).await.expect(202);
+    ask(&agent.client, chat("small", "again")).await.expect(200);
+}
+
+#[tokio::test]
+async fn secrets_do_not_reach_the_provider_whichever_kind_they_are() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "messages", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let github = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let ours = admin.token().unwrap();
+    let text = format!("use {github} and far-secret-key-0001 and {ours} please");
+    let reply = ask(&admin, chat("small", &text)).await.expect(200);
+    assert_eq!(words(&reply), "Hello there");
+    let sent = provider.sent()[0].body.to_string();
+    for secret in [github.as_str(), "far-secret-key-0001", ours.as_str()] {
+        assert!(!sent.contains(secret), "{sent}");
+    }
+    assert!(sent.contains("please"), "{sent}");
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    assert_eq!(calls["items"][0]["redactions"], 3);
+}
+
+#[tokio::test]
+async fn tools_that_a_provider_would_run_itself_are_not_passed_on() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "responses", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let own = json!({ "type": "function", "name": "shell", "parameters": { "type": "object", "properties": {} } });
+    let body = json!({ "model": "small", "input": "hi", "tools": [{ "type": "web_search" }, own] });
+    admin.post("/v1/responses", body).await.expect(200);
+    assert_eq!(provider.sent()[0].body["tools"], json!([own]));
+    assert_eq!(provider.sent()[0].body["store"], json!(false));
+}
+
+#[tokio::test]
+async fn a_call_of_which_nothing_was_heard_counts_as_the_worst_it_could_have_cost() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour { stalls: true, ..Behaviour::default() }).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let mut body = chat("small", "hi");
+    body["stream"] = json!(true);
+    let streaming = open(&admin, body).await;
+    let [(0, held)] = spent(&admin, "?scope_type=installation").await[..] else {
+        panic!("nothing is held")
+    };
+    assert!(held > 1000, "{held}");
+    // As if the process had died: nobody renews what is held.
+    app.db.execute("UPDATE model_reservations SET expires_at = now() - interval '1 second'").await;
+    assert_eq!(cynode_app::inference::settle_lost(&app.app).await.unwrap(), 1);
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(held, 0)]);
+    // The answer comes after all: what was settled stays.
+    provider.go_on();
+    drop(streaming);
+    app.settled().await;
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(held, 0)]);
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let calls = calls["items"].as_array().unwrap();
+    assert_eq!(calls.len(), 1);
+    assert_eq!((&calls[0]["outcome"], &calls[0]["cost_micros"]), (&json!("lost"), &json!(held)));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_pays_for_what_was_said_until_then() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour { stalls: true, ..Behaviour::default() }).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let mut body = chat("small", "hi");
+    body["stream"] = json!(true);
+    let streaming = open(&admin, body).await;
+    drop(streaming);
+    app.settled().await;
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let call = &calls["items"][0];
+    assert_eq!((&call["outcome"], &call["basis"]), (&json!("given_up"), &json!("bounded")));
+    let cost = call["cost_micros"].as_i64().unwrap();
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_is_told_of_and_counts_as_what_it_can_have_cost() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider =
+        TestProvider::serve(Behaviour { breaks_off: true, ..Behaviour::default() }).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let mut body = chat("small", "hi");
+    body["stream"] = json!(true);
+    let reply = ask(&admin, body).await.expect(200);
+    assert!(String::from_utf8_lossy(&reply.body).contains("error"), "{:?}", reply.body);
+    app.settled().await;
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let call = &calls["items"][0];
+    assert_eq!((&call["outcome"], &call["basis"]), (&json!("failed"), &json!("bounded")));
+}
+
+#[tokio::test]
+async fn answers_are_kept_and_played_again_without_the_provider() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "chat", &provider).await;
+    let record = json!({ "kind": "record", "of": "far", "cassette": "tape" });
+    admin.put("/v1/providers/recorder", record).await.expect(200);
+    model(&admin, "small", &["recorder"], json!({})).await;
+    let mut streamed = chat("small", "two");
+    streamed["stream"] = json!(true);
+    assert_eq!(words(&ask(&admin, chat("small", "one")).await.expect(200)), "Hello there");
+    ask(&admin, streamed.clone()).await.expect(200);
+    app.settled().await;
+    let replay = json!({ "kind": "replay", "cassette": "tape" });
+    admin.put("/v1/providers/player", replay).await.expect(200);
+    model(&admin, "small", &["player"], json!({})).await;
+    assert_eq!(provider.sent().len(), 2);
+    assert_eq!(words(&ask(&admin, chat("small", "one")).await.expect(200)), "Hello there");
+    assert_eq!(words(&ask(&admin, chat("small", "two")).await.expect(200)), "Hello there");
+    let reply = ask(&admin, streamed).await.expect(200);
+    assert!(String::from_utf8_lossy(&reply.body).contains("there"));
+    assert_eq!(provider.sent().len(), 2, "nobody was asked");
+    ask(&admin, chat("small", "three")).await.expect(404);
+}
+
+#[tokio::test]
+async fn managers_whose_model_takes_skills_are_given_the_default_one_and_nobody_else_is() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "skilled", &["far"], json!({ "skills": true })).await;
+    model(&admin, "plain", &["far"], json!({})).await;
+    let project = app.project(&admin, "web").await;
+    let body =
+        json!({ "role": "project_manager", "project_id": project, "models": ["skilled", "plain"] });
+    let issued = admin.post("/v1/agent-tokens", body).await.expect(201);
+    let manager = app.at_internal_port().with_token(&issued.text("token"));
+    ask(&manager, chat("skilled", "1")).await.expect(200);
+    ask(&manager, chat("plain", "2")).await.expect(200);
+    ask(&admin, chat("skilled", "3")).await.expect(200);
+    let given: Vec<bool> = provider
+        .sent()
+        .iter()
+        .map(|sent| sent.body["messages"][0]["content"].to_string().contains("Working with CyNode"))
+        .collect();
+    assert_eq!(given, [true, false, false]);
+    let counts: Vec<_> = provider
+        .sent()
+        .iter()
+        .map(|sent| sent.body["messages"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(counts, [2, 1, 1]);
+}
+
+#[tokio::test]
+async fn only_admins_change_providers_models_and_the_installations_ceilings() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let operator = app.user("olga", Some(Role::Operator)).await;
+    let provider = json!({ "kind": "scripted", "script": { "rules": says("x") } });
+    operator.put("/v1/providers/mine", provider).await.expect(403);
+    operator.delete("/v1/providers/tape").await.expect(403);
+    operator.post("/v1/providers/tape/keys", json!({ "label": "l", "key": "k" })).await.expect(403);
+    operator.delete("/v1/model-registry/small").await.expect(403);
+    let budget = json!({ "scope_type": "installation", "period": "month", "max_cost_micros": 1 });
+    operator.put("/v1/budgets", budget).await.expect(403);
+    let found = admin.get("/v1/budgets").await.expect(200).json();
+    let id = found["items"][0]["budget_id"].as_str().unwrap().to_owned();
+    operator.delete(&format!("/v1/budgets/{id}")).await.expect(403);
+    let own = json!({ "scope_type": "user", "scope_id": operator.user.unwrap(), "period": "day", "max_tokens": 5 });
+    operator.put("/v1/budgets", own).await.expect(403);
+    admin.delete(&format!("/v1/budgets/{id}")).await.expect(204);
+    admin.delete("/v1/model-registry/small").await.expect(204);
+    ask(&admin, chat("small", "hi")).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_provider_is_refused_whose_address_would_let_a_key_travel_in_the_open() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    for url in
+        ["http://example.org/v1", "ftp://example.org", "https://a:b@example.org/v1", "no address"]
+    {
+        let body = json!({ "kind": "compatible", "base_url": url });
+        admin.put("/v1/providers/far", body).await.expect(422);
+    }
+    let body = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:11434/v1" });
+    assert_eq!(admin.put("/v1/providers/near", body).await.expect(200).json()["local"], true);
+    let body = json!({ "kind": "anthropic" });
+    let view = admin.put("/v1/providers/far", body).await.expect(200).json();
+    assert_eq!((&view["local"], &view["dialect"]), (&json!(false), &json!("messages")));
+}

@@ -1,0 +1,708 @@
+//! The one way to models: every question of every agent and every person passes here.
+//!
+//! The order is fixed: who asks and what they may ask, secrets out, which ways there are, the worst it may cost held back,
+//! the question, the answer, what it cost. Nothing is asked whose worst case does not fit under every ceiling. A process
+//! that dies leaves what it held back; whoever finds it counts it as spent.
+
+mod answering;
+mod held;
+mod ledger;
+mod question;
+mod refusing;
+mod registry;
+mod telemetry;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use cynode_core::{
+    accounts::Credential,
+    events::EventKind,
+    ids::{BudgetId, CallId, ProjectId, ProviderId},
+    models::{PROJECT_MANAGER, Tier},
+    roles::Role,
+};
+use cynode_db::{
+    DbError,
+    budgets::{self, Reservation, Reserved},
+    models,
+};
+use cynode_models::{
+    bound, breaker::Breaker, cassette::Cassette, redact::Rules, shape::Shaped, upstream::Upstream,
+};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use cynode_models::{
+    dialect::{Dialect, Speak, WireError},
+    talk::{Kind, ModelError},
+    upstream::FORWARDED,
+};
+pub use question::{Header, Question, Who};
+
+use crate::{App, Error, Request, agents, context::Told, tokens::Presented};
+use answering::{Accepting, Recorder, passed_on, told_at_once};
+use held::Held;
+use ledger::Ledger;
+use refusing::{full, park_for_quota, parked};
+use registry::{Candidate, Registry, Source};
+
+/// How long a provider may be silent.
+const IDLE: Duration = Duration::from_mins(5);
+
+/// A provider that wants to be left alone for longer than this is left alone by everybody.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// How long a key rests whose quota is used up, when the provider does not say.
+const QUOTA: Duration = Duration::from_mins(5);
+
+/// How often the registry is read again when it changes while a question is routed.
+const LOOKS: usize = 5;
+
+/// What a process needs to ask models.
+pub struct Models {
+    upstream: Upstream,
+    registry: tokio::sync::RwLock<Option<Arc<Registry>>>,
+    breakers: Mutex<HashMap<ProviderId, Breaker>>,
+    ledger: Ledger,
+    rules: Arc<Rules>,
+    cassettes: PathBuf,
+    /// Answers under way: a process that is to end waits for them.
+    answers: TaskTracker,
+    told: Mutex<HashMap<BudgetId, Instant>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Models {
+    /// Opens the way. It must be called inside the async runtime.
+    pub fn open(app: &App, cassettes: PathBuf) -> Result<Self, Error> {
+        let failed = |error: anyhow::Error| Error::Internal(error);
+        Ok(Self {
+            upstream: Upstream::new(IDLE).map_err(|error| failed(error.into()))?,
+            registry: tokio::sync::RwLock::default(),
+            breakers: Mutex::default(),
+            ledger: Ledger::open(app.pool()),
+            rules: Rules::new().map_err(|error| failed(error.into()))?,
+            cassettes,
+            answers: TaskTracker::new(),
+            told: Mutex::default(),
+        })
+    }
+}
+
+/// An answer for a client.
+#[derive(Debug)]
+pub enum Answered {
+    /// All of it.
+    Whole(CallId, Value),
+    /// Piece by piece.
+    Streamed(CallId, mpsc::Receiver<Bytes>),
+}
+
+/// A model that a caller may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// Its id.
+    pub id: String,
+    /// What people call it.
+    pub title: String,
+    /// Who has it.
+    pub owner: String,
+    /// Since when it is there.
+    pub created: OffsetDateTime,
+}
+
+/// Keeps what was held back for calls under way, and ends what nothing was heard of, until it is told to stop.
+pub async fn keep(app: App, stop: CancellationToken) {
+    let Ok(models) = app.models().cloned() else { return };
+    let mut turn = tokio::time::interval(ledger::RENEW);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = turn.tick() => {}
+        }
+        if let Err(error) = models.ledger.renew(app.pool()).await {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(
+                event = "error",
+                error,
+                "calls could not be kept and will be tried again"
+            );
+        }
+        if let Err(error) = settle_lost(&app).await {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(
+                event = "error",
+                error,
+                "lost calls could not be ended and will be tried again"
+            );
+        }
+    }
+    settled(&app).await;
+}
+
+/// Waits until every answer that is under way now has been settled.
+pub async fn settled(app: &App) {
+    let Ok(models) = app.models() else { return };
+    models.answers.close();
+    models.answers.wait().await;
+    models.answers.reopen();
+}
+
+/// Ends calls of which nothing was heard. Gives how many.
+pub async fn settle_lost(app: &App) -> Result<usize, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let lost = budgets::settle_lost(&mut conn, 100).await?;
+    for call in &lost {
+        tracing::warn!(event = "model.lost", call.id = %call, "nothing was heard of a model call; it counts as its worst case");
+    }
+    Ok(lost.len())
+}
+
+/// The models that a caller may ask.
+#[tracing::instrument(name = "app.inference.offered", skip_all)]
+pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
+    let models = app.models()?;
+    let registry = models.registry(app, None).await?;
+    let registry = models.current(app, &registry).await?;
+    let mut offered: Vec<Offered> = registry
+        .models
+        .values()
+        .filter(|model| model.usable)
+        .map(|model| Offered {
+            id: model.id.clone(),
+            title: model.title.clone(),
+            owner: model
+                .routes
+                .first()
+                .map(|route| route.provider.name.clone())
+                .unwrap_or_default(),
+            created: model.created,
+        })
+        .collect();
+    let own = |id: String, title: &str| Offered {
+        id,
+        title: title.to_owned(),
+        owner: "cynode".into(),
+        created: registry.since,
+    };
+    for tier in Tier::ALL {
+        if registry.models.values().any(|model| model.usable && model.tier == Some(*tier)) {
+            offered.push(own(tier.model_id(), tier.as_str()));
+        }
+    }
+    offered.push(own(PROJECT_MANAGER.to_owned(), "Project manager"));
+    if let Some(agent) = &who.agent {
+        offered.retain(|model| agent.models.contains(&model.id));
+    }
+    offered.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(offered)
+}
+
+/// A person who asks, in the name of a project if they say so and may.
+pub async fn person(
+    app: &App,
+    request: &Request,
+    project: Option<ProjectId>,
+) -> Result<Who, Error> {
+    let caller = request.caller.ok_or(Error::Unauthenticated)?;
+    if let Some(project) = project {
+        app.permit(request, project, Role::Operator).await?;
+    }
+    let credential = match caller.credential {
+        Credential::Session(_) => "session",
+        Credential::ApiKey(_) => "api_key",
+        Credential::Agent(_) => return Err(Error::Unauthenticated),
+    };
+    Ok(Who { user: caller.user, project, agent: None, credential })
+}
+
+/// The agent behind a token, which opens the models that it names.
+#[tracing::instrument(name = "app.inference.agent", skip_all)]
+pub async fn agent(app: &App, shown: &Presented) -> Result<Who, Error> {
+    let found = agents::find(app, &[*shown]).await?.into_iter().next();
+    let (_, known) = found.ok_or(Error::Unauthenticated)?;
+    let user = known.agent.user.filter(|_| known.state == agents::TokenState::Good);
+    let user = user.ok_or(Error::Unauthenticated)?;
+    Ok(Who {
+        user,
+        project: known.agent.project,
+        agent: Some(Arc::new(known)),
+        credential: "agent",
+    })
+}
+
+/// About how many tokens a request of Messages has. The provider alone knows exactly; a token has about four letters.
+pub fn count(body: &Value) -> u64 {
+    fn letters(value: &Value) -> u64 {
+        match value {
+            Value::String(text) => text.chars().count() as u64,
+            Value::Array(items) => items.iter().map(letters).sum(),
+            Value::Object(fields) => fields.values().map(letters).sum::<u64>() + 8,
+            Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        }
+    }
+    let parts = ["system", "messages", "tools"];
+    parts.iter().filter_map(|part| body.get(*part)).map(letters).sum::<u64>().div_ceil(4)
+}
+
+/// Asks a model.
+#[tracing::instrument(name = "app.inference.ask", skip_all, fields(dialect = question.dialect.as_str()))]
+pub async fn ask(app: &App, question: Question) -> Result<Answered, ModelError> {
+    let models = app.models().map_err(|error| ours(&error))?;
+    let mut shaped = Shaped::new(question.dialect, question.body.clone())?;
+    let dropped = shaped.without_hosted_tools();
+    if dropped > 0 {
+        tracing::info!(
+            event = "model.tools_dropped",
+            dropped,
+            "tools that a provider would run were taken out"
+        );
+    }
+    let mut prepared = Prepared { shaped, redactions: 0, instructed: false };
+    let mut registry = models.registry(app, None).await.map_err(|error| ours(&error))?;
+    for _ in 0..LOOKS {
+        let refused = match routed(app, models, &registry, &question, &mut prepared).await {
+            Ok(answered) => return Ok(answered),
+            Err(Refused::Failed(error)) => return Err(error),
+            Err(Refused::Stale) => None,
+            Err(Refused::NoWay(error)) => Some(error),
+        };
+        let old = registry.epoch;
+        registry = models.current(app, &registry).await.map_err(|error| ours(&error))?;
+        // What is not there by what holds now is not there.
+        if let Some(error) = refused
+            && registry.epoch == old
+        {
+            return Err(error);
+        }
+    }
+    Err(ModelError::new(Kind::Unavailable, "the models are being changed; try again in a moment"))
+}
+
+/// Asks by what a registry says.
+async fn routed(
+    app: &App,
+    models: &Arc<Models>,
+    registry: &Arc<Registry>,
+    question: &Question,
+    prepared: &mut Prepared,
+) -> Result<Answered, Refused> {
+    let id = match prepared.shaped.model() {
+        Some(id) => id.to_owned(),
+        None => registry.default.clone().ok_or_else(|| {
+            let told = "`model` is missing; `GET /v1/models` lists what may be asked";
+            Refused::NoWay(ModelError::new(Kind::BadRequest, told))
+        })?,
+    };
+    if let Some(agent) = &question.who.agent
+        && !agent.models.contains(&id)
+    {
+        let told = format!("this token does not open the model `{}`", clipped(&id));
+        return Err(ModelError::new(Kind::Forbidden, told).with_code("model_not_allowed").into());
+    }
+    if id == PROJECT_MANAGER {
+        let told = "the project manager is not connected to this installation yet; ask another model of `GET /v1/models`";
+        let told = ModelError::new(Kind::Unavailable, told).with_code("project_manager_absent");
+        return Err(told.into());
+    }
+    answer(app, models, registry, question, &id, prepared).await
+}
+
+/// A question that is being made ready.
+struct Prepared {
+    shaped: Shaped,
+    redactions: usize,
+    instructed: bool,
+}
+
+impl Prepared {
+    /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
+    fn ready(&mut self, registry: &Registry, who: &Who, id: &str) {
+        let mut found = 0;
+        self.shaped.edit(|body| found = registry.redactor.json(body).total());
+        self.redactions += found;
+        if !self.instructed && registry.wants_skill(who, id) {
+            self.shaped.instruct(registry::DEFAULT_SKILL);
+            self.instructed = true;
+        }
+    }
+}
+
+enum Refused {
+    /// The registry has changed.
+    Stale,
+    /// The registry has no way; it may have changed.
+    NoWay(ModelError),
+    Failed(ModelError),
+}
+
+impl From<ModelError> for Refused {
+    fn from(error: ModelError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Our own failure, as a client is told of it.
+fn ours(error: &Error) -> ModelError {
+    let kind = match error {
+        Error::Unavailable(_) => Kind::Unavailable,
+        Error::Internal(_) => Kind::Upstream,
+        _ => Kind::BadRequest,
+    };
+    if matches!(kind, Kind::Upstream) {
+        tracing::error!(
+            event = "error",
+            error = cynode_core::causes::told(error),
+            "a model could not be asked"
+        );
+    }
+    ModelError::new(kind, error.to_string())
+}
+
+fn clipped(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+async fn answer(
+    app: &App,
+    models: &Arc<Models>,
+    registry: &Arc<Registry>,
+    question: &Question,
+    id: &str,
+    prepared: &mut Prepared,
+) -> Result<Answered, Refused> {
+    let candidates = registry.candidates(app, &question.who, id).await.map_err(Refused::NoWay)?;
+    prepared.ready(registry, &question.who, id);
+    let keys = &app.gate().map_err(|error| Refused::Failed(ours(&error)))?.keys;
+    let asked = Asked {
+        id,
+        digest: keys.digest().digest(prepared.shaped.body().to_string().as_bytes()).0,
+        redactions: prepared.redactions,
+    };
+    let shaped = &prepared.shaped;
+    let mut failure: Option<ModelError> = None;
+    let mut resting: Option<OffsetDateTime> = None;
+    let mut tried = 0;
+    for candidate in &candidates {
+        let now = app.environment().now();
+        if !lock(&models.breakers).entry(candidate.provider.id).or_default().admits(Instant::now())
+        {
+            let told = format!(
+                "provider `{}` keeps failing and is left alone for a moment",
+                candidate.provider.name
+            );
+            failure.get_or_insert(ModelError::new(Kind::Unavailable, told));
+            continue;
+        }
+        let key = match candidate.provider.key(now) {
+            Ok(key) => key,
+            Err(until) => {
+                resting = sooner(resting, Some(until));
+                continue;
+            }
+        };
+        tried += 1;
+        match attempt(app, models, registry, question, &asked, shaped, candidate, key).await {
+            Ok(answered) => return Ok(answered),
+            Err(Tried::Over(refused)) => return Err(refused),
+            Err(Tried::Next(error, until)) => {
+                resting = sooner(resting, until);
+                failure = Some(error);
+            }
+        }
+    }
+    if let Some(until) = resting
+        && (tried == 0 || failure.as_ref().is_some_and(is_quota))
+    {
+        return Err(park_for_quota(app, question, until).await.into());
+    }
+    Err(failure.map_or_else(|| Refused::NoWay(no_way(id)), Refused::Failed))
+}
+
+fn sooner(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
+    a.into_iter().chain(b).min()
+}
+
+fn no_way(id: &str) -> ModelError {
+    let told =
+        format!("there is no way to the model `{}` now that your preferences allow", clipped(id));
+    ModelError::new(Kind::Unavailable, told).with_code("no_route")
+}
+
+fn is_quota(error: &ModelError) -> bool {
+    matches!(error.kind, Kind::QuotaExhausted | Kind::RateLimited)
+}
+
+/// What is asked, whichever way it goes.
+struct Asked<'a> {
+    id: &'a str,
+    digest: [u8; 32],
+    redactions: usize,
+}
+
+enum Tried {
+    /// Nobody else is to be tried.
+    Over(Refused),
+    /// The next one may be tried; until when the key rests.
+    Next(ModelError, Option<OffsetDateTime>),
+}
+
+#[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
+async fn attempt(
+    app: &App,
+    models: &Arc<Models>,
+    registry: &Arc<Registry>,
+    question: &Question,
+    asked: &Asked<'_>,
+    shaped: &Shaped,
+    candidate: &Candidate,
+    key: Option<&registry::Key>,
+) -> Result<Answered, Tried> {
+    let provider = &candidate.provider;
+    let over = |error: ModelError| Tried::Over(Refused::Failed(error));
+    let most_output = shaped.limit().unwrap_or(u64::MAX).min(candidate.most_output).max(1);
+    // What both sides speak goes on as it is; what must be translated may be refused by the words it has.
+    let same =
+        provider.dialect == question.dialect && matches!(provider.source, Source::Network(_));
+    let request = if same { None } else { Some(shaped_request(question, shaped).map_err(over)?) };
+    let body = match (&request, &provider.source) {
+        (None, _) => shaped.addressed(provider.kind, &candidate.upstream, most_output),
+        (Some(request), Source::Network(_)) => {
+            let mut request = request.clone();
+            request.model.clone_from(&candidate.upstream);
+            request.max_output_tokens = Some(u32::try_from(most_output).unwrap_or(u32::MAX));
+            request.include_usage = true;
+            let written = provider.dialect.write_request(&request, &candidate.target);
+            // Another provider may speak a dialect in which it can be said.
+            written.map_err(|error| Tried::Next(error, None))?
+        }
+        (Some(_), Source::Script(_) | Source::Replay(_)) => shaped.body(),
+    };
+    let most_input = bound::most_input_tokens(&body, candidate.context);
+    let held = hold(
+        app,
+        models,
+        registry,
+        question,
+        asked,
+        candidate,
+        most_input,
+        most_output,
+        shaped.streams(),
+    );
+    let held = held.await.map_err(Tried::Over)?;
+    match &provider.source {
+        Source::Script(script) => {
+            let request = request.unwrap_or_default();
+            let answer = script.answer(&request);
+            told_at_once(question, held, &request, answer).await
+        }
+        Source::Replay(name) => {
+            let request = request.unwrap_or_default();
+            let cassette = Cassette::new(models.cassettes.join(name));
+            let answer = tokio::task::spawn_blocking({
+                let request = request.clone();
+                move || cassette.play(&request)
+            });
+            let answer = answer.await.unwrap_or_else(|_| {
+                Err(ModelError::new(Kind::Upstream, "a cassette could not be played"))
+            });
+            told_at_once(question, held, &request, answer).await
+        }
+        Source::Network(place) => {
+            let text = body.to_string().into_bytes();
+            let (secret, stream) = (key.and_then(|key| key.secret.as_ref()), shaped.streams());
+            let forwarded = question.forwarded(same);
+            let sent = models.upstream.ask(place, secret, &forwarded, text, stream);
+            match sent.await {
+                Ok(accepted) => {
+                    lock(&models.breakers).entry(provider.id).or_default().succeeded();
+                    let record = provider.record.as_ref().map(|name| Recorder {
+                        cassette: Cassette::new(models.cassettes.join(name)),
+                        registry: registry.clone(),
+                    });
+                    let accepting =
+                        Accepting { held, provider: provider.dialect, accepted, record };
+                    passed_on(question, shaped, request, accepting).await
+                }
+                Err(error) => Err(failed_at(app, models, candidate, key, held, error).await),
+            }
+        }
+    }
+}
+
+/// What the client asked, in our words.
+fn shaped_request(
+    question: &Question,
+    shaped: &Shaped,
+) -> Result<cynode_models::talk::Request, ModelError> {
+    question.dialect.read_request(&shaped.body())
+}
+
+/// Holds the worst case back, or says why the question is not asked.
+#[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
+async fn hold(
+    app: &App,
+    models: &Arc<Models>,
+    registry: &Registry,
+    question: &Question,
+    asked: &Asked<'_>,
+    candidate: &Candidate,
+    most_input: u64,
+    most_output: u64,
+    streamed: bool,
+) -> Result<Held, Refused> {
+    let environment = app.environment();
+    let now = environment.now();
+    let call = CallId::from_uuid(environment.uuid(now));
+    let started = Instant::now();
+    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let micros = number(candidate.prices.worst_micros(most_input, most_output));
+    let who = &question.who;
+    let facts = json!({
+        "call_id": call.as_uuid(), "at": stamp(now), "user_id": who.user.as_uuid(),
+        "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task().map(|id| id.as_uuid()),
+        "run_id": who.run().map(|id| id.as_uuid()), "job_id": who.job().map(|id| id.as_uuid()),
+        "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.role().map(|role| role.as_str()),
+        "credential": who.credential, "trace_id": question.trace.to_string(), "dialect": question.dialect.as_str(),
+        "model": asked.id, "provider": candidate.provider.name, "upstream": candidate.upstream,
+        "prompt_digest": format!("\\x{}", data_encoding::HEXLOWER.encode(&asked.digest)),
+        "redactions": asked.redactions, "streamed": streamed,
+        "input_tokens": most_input, "cached_tokens": 0, "cache_write_tokens": 0, "output_tokens": most_output,
+        "reasoning_tokens": 0,
+    });
+    let reservation = Reservation {
+        call,
+        epoch: registry.epoch,
+        user: who.user,
+        project: who.project,
+        task: who.task(),
+        digest: asked.digest,
+        micros,
+        tokens: number(most_input.saturating_add(most_output)),
+        facts,
+    };
+    let reserved = models.ledger.reserve(app.pool(), reservation, registry.breaker, now).await;
+    match reserved.map_err(|error| Refused::Failed(ours(&error.into())))? {
+        Reserved::Held => {}
+        Reserved::Stale => return Err(Refused::Stale),
+        Reserved::Full(budget) => return Err(full(app, models, question, budget).await.into()),
+        Reserved::Parked(park, new) => return Err(parked(app, question, &park, new).await.into()),
+    }
+    let labels = telemetry::Labels::new(question.dialect, asked.id, &candidate.provider.name);
+    Ok(Held {
+        app: app.clone(),
+        models: models.clone(),
+        call,
+        started,
+        first_byte: None,
+        prices: candidate.prices,
+        most_input,
+        most_output,
+        most_micros: micros,
+        labels,
+    })
+}
+
+/// A moment as PostgreSQL reads it.
+fn stamp(now: OffsetDateTime) -> String {
+    now.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+}
+
+/// A provider that could not be asked: what was held back is given free, and whoever rests is noted.
+async fn failed_at(
+    app: &App,
+    models: &Arc<Models>,
+    candidate: &Candidate,
+    key: Option<&registry::Key>,
+    held: Held,
+    error: ModelError,
+) -> Tried {
+    let provider = &candidate.provider;
+    held.release(&error).await;
+    let now = app.environment().now();
+    let mut until = None;
+    match error.kind {
+        // It was asked and said no for a reason that the next one would have too.
+        Kind::BadRequest | Kind::TooLarge | Kind::ContentRefused => {
+            lock(&models.breakers).entry(provider.id).or_default().succeeded();
+            return Tried::Over(Refused::Failed(error));
+        }
+        Kind::QuotaExhausted | Kind::RateLimited => {
+            let quota = if error.kind == Kind::QuotaExhausted { QUOTA } else { SHORT };
+            let wait = error.retry_after.unwrap_or(quota);
+            until = Some(now + wait);
+            if let Some(key) = key
+                && let Err(error) = park_key(app, provider, key, now + wait, &error).await
+            {
+                tracing::error!(
+                    event = "error",
+                    error = cynode_core::causes::told(&error),
+                    "a key could not be parked"
+                );
+            }
+        }
+        Kind::Unauthorized | Kind::Forbidden | Kind::NotFound => {
+            tracing::error!(event = "model.refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
+        }
+        Kind::Overloaded
+        | Kind::Upstream
+        | Kind::Timeout
+        | Kind::Unavailable
+        | Kind::BudgetExhausted => {
+            if lock(&models.breakers).entry(provider.id).or_default().failed(Instant::now()) {
+                tracing::warn!(
+                    event = "model.provider_down",
+                    provider = provider.name,
+                    "a provider keeps failing and is left alone for a while"
+                );
+            }
+        }
+    }
+    // The client's key is good; ours is not, and that is ours to mend.
+    let error = match error.kind {
+        Kind::Unauthorized | Kind::Forbidden | Kind::NotFound => {
+            let told =
+                format!("provider `{}` does not serve this: {}", provider.name, error.message);
+            ModelError::new(Kind::Upstream, told).with_code("provider_refused")
+        }
+        _ => error,
+    };
+    Tried::Next(error, until)
+}
+
+async fn park_key(
+    app: &App,
+    provider: &registry::Provider,
+    key: &registry::Key,
+    until: OffsetDateTime,
+    error: &ModelError,
+) -> Result<(), Error> {
+    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
+    let mut ctx = app.open(&request).await?;
+    let reason: String = error.message.chars().take(300).collect();
+    if models::park_key(ctx.conn(), key.id, until, &reason).await? {
+        models::changed(ctx.conn()).await?;
+        let data = json!({ "provider": provider.name, "key_id": key.id, "until": stamp(until) });
+        ctx.record(Told::new(EventKind::ProviderKeyParked, data)).await?;
+    }
+    app.commit(ctx).await
+}
+
+impl Question {
+    fn request(&self) -> Request {
+        Request { caller: None, trace: self.trace, attempt: None }
+    }
+}

@@ -1,0 +1,97 @@
+//! A call whose worst case is held back, until it is settled.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cynode_core::{
+    ids::CallId,
+    models::{Basis, CallOutcome, Prices, Tokens},
+};
+use cynode_db::budgets::Settlement;
+use cynode_models::{
+    observe::Seen,
+    script::counted,
+    talk::{ModelError, Usage},
+};
+use serde_json::json;
+
+use super::{Models, telemetry};
+use crate::App;
+
+/// A call whose worst case is held back.
+pub(super) struct Held {
+    pub(super) app: App,
+    pub(super) models: Arc<Models>,
+    pub(super) call: CallId,
+    pub(super) started: Instant,
+    pub(super) first_byte: Option<Duration>,
+    pub(super) prices: Prices,
+    pub(super) most_input: u64,
+    pub(super) most_output: u64,
+    pub(super) most_micros: i64,
+    pub(super) labels: telemetry::Labels,
+}
+
+impl Held {
+    /// Ends the call with what it cost.
+    pub(super) async fn settle(
+        self,
+        outcome: CallOutcome,
+        error: Option<&ModelError>,
+        tokens: Tokens,
+        basis: Basis,
+    ) {
+        let micros = i64::try_from(self.prices.cost_micros(&tokens)).unwrap_or(i64::MAX);
+        if micros > self.most_micros {
+            tracing::error!(
+                event = "model.bound_wrong",
+                call.id = %self.call,
+                micros,
+                held = self.most_micros,
+                "a call cost more than was held back for it"
+            );
+        }
+        let milliseconds = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        let duration = self.started.elapsed();
+        let facts = json!({
+            "outcome": outcome, "basis": basis,
+            "error": error.map(|error| json!(error.kind)).unwrap_or_default(),
+            "input_tokens": tokens.input, "cached_tokens": tokens.cached,
+            "cache_write_tokens": tokens.cache_write, "output_tokens": tokens.output,
+            "reasoning_tokens": tokens.reasoning, "cost_micros": micros,
+            "first_byte_ms": self.first_byte.map(milliseconds), "duration_ms": milliseconds(duration),
+        });
+        let total = i64::try_from(tokens.total()).unwrap_or(i64::MAX);
+        telemetry::ended(&self.labels, outcome, &tokens, micros, duration, self.first_byte);
+        let settlement = Settlement { call: self.call, micros, tokens: total, facts };
+        self.models.ledger.settle(self.app.pool(), settlement).await;
+    }
+
+    /// Nothing was used.
+    pub(super) async fn release(self, error: &ModelError) {
+        self.settle(CallOutcome::Failed, Some(error), Tokens::default(), Basis::Free).await;
+    }
+
+    /// Ends the call by what was seen of its answer.
+    pub(super) async fn settle_seen(self, seen: &Seen, given_up: bool) {
+        let ended = seen.stop.is_some() && seen.error.is_none() && !given_up;
+        let outcome = match (given_up, ended) {
+            (true, _) => CallOutcome::GivenUp,
+            (false, true) => CallOutcome::Answered,
+            (false, false) => CallOutcome::Failed,
+        };
+        let (tokens, basis) = match (seen.usage, ended) {
+            (Some(usage), true) => (counted(&usage), Basis::Reported),
+            // Cut off or not told: what came in full is known to the byte, and a token has at least one.
+            (usage, _) => {
+                let known = usage.unwrap_or(Usage { input: self.most_input, ..Usage::default() });
+                let slack = if ended { 16 } else { 1024 };
+                let output = known.output.max(seen.output_bytes + slack).min(self.most_output);
+                (Tokens { output, ..counted(&known) }, Basis::Bounded)
+            }
+        };
+        self.settle(outcome, seen.error.as_ref(), tokens, basis).await;
+    }
+}

@@ -1,0 +1,139 @@
+//! What is asked, and by whom.
+
+use std::sync::Arc;
+
+use cynode_core::{
+    agents::AgentRole,
+    ids::{AgentTokenId, CallId, JobId, ProjectId, RunId, TaskId, UserId},
+    models::Period,
+    trace::TraceId,
+};
+use cynode_models::dialect::Dialect;
+use cynode_wire::models::{BudgetScopeType, CeilingView};
+use serde_json::Value;
+
+use crate::agents::Known;
+
+/// A header that goes on to a provider: name and value.
+pub type Header = (String, String);
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Who {
+    /// The person, or the one that the agent works for.
+    pub user: UserId,
+    /// Where it is accounted.
+    pub project: Option<ProjectId>,
+    /// The agent, if it is one.
+    pub agent: Option<Arc<Known>>,
+    /// What was shown: `session`, `api_key` or `agent`.
+    pub credential: &'static str,
+}
+
+impl Who {
+    /// The task it works on.
+    pub fn task(&self) -> Option<TaskId> {
+        self.agent.as_ref().and_then(|known| known.agent.task)
+    }
+
+    pub(super) fn run(&self) -> Option<RunId> {
+        self.agent.as_ref().and_then(|known| known.agent.run)
+    }
+
+    pub(super) fn job(&self) -> Option<JobId> {
+        self.agent.as_ref().and_then(|known| known.agent.job)
+    }
+
+    pub(super) fn agent_token(&self) -> Option<AgentTokenId> {
+        self.agent.as_ref().map(|known| known.agent.token)
+    }
+
+    pub(super) fn role(&self) -> Option<AgentRole> {
+        self.agent.as_ref().map(|known| known.agent.role)
+    }
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub struct Question {
+    /// In which dialect.
+    pub dialect: Dialect,
+    /// The whole body.
+    pub body: Value,
+    /// By whom.
+    pub who: Who,
+    /// The trace it belongs to.
+    pub trace: TraceId,
+    /// Headers that may go on to a provider that speaks the same dialect.
+    pub headers: Vec<Header>,
+}
+
+impl Question {
+    /// A question.
+    pub fn new(
+        dialect: Dialect,
+        body: Value,
+        who: Who,
+        trace: TraceId,
+        headers: Vec<Header>,
+    ) -> Self {
+        Self { dialect, body, who, trace, headers }
+    }
+
+    /// The headers that go on.
+    pub(super) fn forwarded(&self, same: bool) -> Vec<Header> {
+        if same { self.headers.clone() } else { Vec::new() }
+    }
+
+    /// The id of an answer whose provider gives none, as clients of the dialect expect it.
+    pub(super) fn answer_id(&self, call: CallId) -> String {
+        let call = call.as_uuid().simple();
+        match self.dialect {
+            Dialect::Chat => format!("chatcmpl-{call}"),
+            Dialect::Responses => format!("resp_{call}"),
+            Dialect::Messages => format!("msg_{call}"),
+        }
+    }
+}
+
+/// What whoever asked is told of a ceiling that is reached.
+pub(super) fn full(view: &CeilingView) -> String {
+    let whose = match view.scope_type {
+        BudgetScopeType::Installation => "the installation's",
+        BudgetScopeType::User => "your",
+        BudgetScopeType::Project => "the project's",
+        BudgetScopeType::Task => "the task's",
+    };
+    let period = match view.period {
+        Period::Total => "budget",
+        Period::Day => "budget of the day",
+        Period::Month => "budget of the month",
+    };
+    let money = view.max_cost_micros.map(|most| {
+        let (most, used) = (u64::from(most), view.spent_micros.unsigned_abs());
+        format!(
+            "{} of {} spent, {} held by calls under way",
+            units(used),
+            units(most),
+            units(view.held_micros.unsigned_abs())
+        )
+    });
+    let tokens = view.max_tokens.map(|most| {
+        format!(
+            "{} of {} tokens used, {} held by calls under way",
+            view.spent_tokens,
+            u64::from(most),
+            view.held_tokens
+        )
+    });
+    let parts: Vec<String> = money.into_iter().chain(tokens).collect();
+    format!(
+        "{whose} {period} does not cover the worst case of this call ({}); ask whoever set it to raise it",
+        parts.join("; ")
+    )
+}
+
+/// Millionths as a decimal number.
+fn units(micros: u64) -> String {
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}

@@ -1,0 +1,144 @@
+//! What is said when a question is not asked: a ceiling is reached, a task may not think, a quota is used up.
+
+use std::time::{Duration, Instant};
+
+use cynode_core::{
+    events::EventKind,
+    ids::{BudgetId, TaskId},
+    models::ParkKind,
+};
+use cynode_db::{
+    DbError,
+    budgets::{self, Park},
+};
+use cynode_models::talk::{Kind, ModelError};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::{Models, Question, SHORT, lock, question, stamp, telemetry};
+use crate::{App, Ctx, Error, context::Told};
+
+/// How often a ceiling that is reached is told of.
+const TELL_EVERY: Duration = Duration::from_mins(1);
+
+/// No key is left that does not rest: the task rests too, and the clock wakes it.
+pub(super) async fn park_for_quota(
+    app: &App,
+    question: &Question,
+    until: OffsetDateTime,
+) -> ModelError {
+    let now = app.environment().now();
+    let wait = Duration::try_from(until - now).unwrap_or_default();
+    let told = "the provider's quota is used up";
+    if let Some(task) = question.who.task() {
+        let park = Park { kind: ParkKind::Quota, reason: told.into(), until: Some(until) };
+        if let Err(error) = park_task(app, question, task, &park).await {
+            tracing::error!(
+                event = "error",
+                error = cynode_core::causes::told(&error),
+                "a task could not be parked"
+            );
+        }
+    }
+    let told = format!("{told} for another {} s", wait.as_secs().max(1));
+    if wait <= SHORT {
+        return ModelError::new(Kind::RateLimited, told).with_retry_after(wait);
+    }
+    ModelError::new(Kind::QuotaExhausted, told).with_code("quota_exhausted")
+}
+
+async fn park_task(app: &App, question: &Question, task: TaskId, park: &Park) -> Result<(), Error> {
+    let mut ctx = app.open(&question.request()).await?;
+    let now = ctx.now;
+    if budgets::park_task(ctx.conn(), task, park, now).await? {
+        tell_of_park(&mut ctx, question, task, park).await?;
+    }
+    app.commit(ctx).await
+}
+
+async fn tell_of_park(
+    ctx: &mut Ctx,
+    question: &Question,
+    task: TaskId,
+    park: &Park,
+) -> Result<(), Error> {
+    let data = json!({ "kind": park.kind, "reason": park.reason });
+    let mut told = Told::new(EventKind::TaskParked, data).task(task);
+    if let Some(project) = question.who.project {
+        told = told.project(project);
+    }
+    ctx.record(told).await
+}
+
+/// A ceiling is reached: says which, and how to go on.
+pub(super) async fn full(
+    app: &App,
+    models: &Models,
+    question: &Question,
+    budget: BudgetId,
+) -> ModelError {
+    telemetry::refused("budget");
+    let ceiling = async {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        budgets::get(&mut conn, budget, app.environment().now()).await
+    };
+    let told = match ceiling.await {
+        Ok(Some(ceiling)) => {
+            let view = crate::budgets::view(&ceiling);
+            if tell_now(models, budget) {
+                let mut told =
+                    Told::new(EventKind::BudgetExhausted, json!({ "budget_id": budget }));
+                if let Some(project) = question.who.project {
+                    told = told.project(project);
+                }
+                if let Some(task) = question.who.task() {
+                    told = told.task(task);
+                }
+                let told = told.about(question.who.user);
+                if let Ok(mut ctx) = app.open(&question.request()).await
+                    && ctx.record(told).await.is_ok()
+                {
+                    let _ = app.commit(ctx).await;
+                }
+            }
+            question::full(&view)
+        }
+        _ => "a budget is used up".to_owned(),
+    };
+    ModelError::new(Kind::BudgetExhausted, told).with_code("budget_exhausted")
+}
+
+fn tell_now(models: &Models, budget: BudgetId) -> bool {
+    let mut told = lock(&models.told);
+    let now = Instant::now();
+    if told.get(&budget).is_some_and(|last| now - *last < TELL_EVERY) {
+        return false;
+    }
+    told.retain(|_, last| now - *last < TELL_EVERY);
+    told.insert(budget, now);
+    true
+}
+
+/// The task may not think. When this call found it out, people are told and the task is paused.
+pub(super) async fn parked(app: &App, question: &Question, park: &Park, new: bool) -> ModelError {
+    telemetry::refused(park.kind.as_str());
+    if new && let Some(task) = question.who.task() {
+        let paused = async {
+            let mut ctx = app.open(&question.request()).await?;
+            tell_of_park(&mut ctx, question, task, park).await?;
+            crate::workflow::signals::pause(&mut ctx, task, question.who.user, &park.reason)
+                .await?;
+            app.commit(ctx).await
+        };
+        if let Err(error) = paused.await {
+            tracing::error!(
+                event = "error",
+                error = cynode_core::causes::told(&error),
+                "a task could not be paused"
+            );
+        }
+    }
+    let until = park.until.map(|until| format!(" until {}", stamp(until))).unwrap_or_default();
+    let told = format!("the task may not ask models{until}: {}", park.reason);
+    ModelError::new(Kind::BudgetExhausted, told).with_code("task_parked")
+}

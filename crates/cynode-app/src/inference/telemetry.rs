@@ -1,0 +1,79 @@
+//! Numbers and spans of model calls, by the OpenTelemetry words for generative AI. The one place that knows them.
+
+use std::time::Duration;
+
+use cynode_core::models::{CallOutcome, Tokens};
+use cynode_models::dialect::Dialect;
+
+/// What the numbers of a call are told apart by.
+#[derive(Clone, Debug)]
+pub(super) struct Labels {
+    operation: &'static str,
+    model: String,
+    provider: String,
+    span: tracing::Span,
+}
+
+impl Labels {
+    pub(super) fn new(dialect: Dialect, model: &str, provider: &str) -> Self {
+        let operation = match dialect {
+            Dialect::Chat | Dialect::Messages => "chat",
+            Dialect::Responses => "generate_content",
+        };
+        let span = tracing::info_span!(
+            "model.call",
+            otel.kind = "client",
+            gen_ai.operation.name = operation,
+            gen_ai.provider.name = provider,
+            gen_ai.request.model = model,
+            gen_ai.usage.input_tokens = tracing::field::Empty,
+            gen_ai.usage.output_tokens = tracing::field::Empty,
+            error.r#type = tracing::field::Empty,
+        );
+        Self { operation, model: model.to_owned(), provider: provider.to_owned(), span }
+    }
+}
+
+/// A call was refused before it was made.
+pub(super) fn refused(why: &'static str) {
+    metrics::counter!("model_calls_refused_total", "why" => why).increment(1);
+}
+
+/// A call has ended.
+pub(super) fn ended(
+    labels: &Labels,
+    outcome: CallOutcome,
+    tokens: &Tokens,
+    micros: i64,
+    duration: Duration,
+    first_byte: Option<Duration>,
+) {
+    labels.span.record("gen_ai.usage.input_tokens", tokens.input);
+    labels.span.record("gen_ai.usage.output_tokens", tokens.output);
+    if outcome != CallOutcome::Answered {
+        labels.span.record("error.type", outcome.as_str());
+    }
+    let (model, provider) = (labels.model.clone(), labels.provider.clone());
+    let common = [
+        ("gen_ai_operation_name", labels.operation.to_owned()),
+        ("gen_ai_provider_name", provider),
+        ("gen_ai_request_model", model),
+    ];
+    let with = |name: &'static str, value: &str| {
+        let mut labels = common.to_vec();
+        labels.push((name, value.to_owned()));
+        labels
+    };
+    metrics::counter!("model_calls_total", &with("outcome", outcome.as_str())).increment(1);
+    for (kind, count) in [("input", tokens.input), ("output", tokens.output)] {
+        metrics::counter!("gen_ai_client_token_usage_total", &with("gen_ai_token_type", kind))
+            .increment(count);
+    }
+    metrics::counter!("model_cost_micros_total", &common).increment(micros.unsigned_abs());
+    metrics::histogram!("gen_ai_client_operation_duration_seconds", &common)
+        .record(duration.as_secs_f64());
+    if let Some(first) = first_byte {
+        metrics::histogram!("gen_ai_client_time_to_first_chunk_seconds", &common)
+            .record(first.as_secs_f64());
+    }
+}

@@ -1,0 +1,398 @@
+//! The registry: providers of models, their keys, the models and the ways to them.
+
+use cynode_core::{
+    events::EventKind,
+    ids::{ProviderId, ProviderKeyId},
+    models::{Dialect, OWN, ProviderKind},
+    roles::Role,
+};
+use cynode_db::{
+    DbError,
+    models::{self, Model, Provider, ProviderKey, Route},
+};
+use cynode_wire::models::{
+    AddProviderKey, ModelView, ProviderKeyView, ProviderView, RouteView, SetModel, SetProvider,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::{Ctx, Error, context::Told, egress::may_be_public, gate::Parts};
+
+/// Most bytes of a script.
+const MOST_SCRIPT: usize = 512 * 1024;
+
+/// Most ways to one model.
+const MOST_ROUTES: usize = 16;
+
+/// What a provider's row says of its place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base_url: Option<Url>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) script: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) of: Option<ProviderId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cassette: Option<String>,
+}
+
+impl Place {
+    /// The place of a provider, as it was stored.
+    pub(crate) fn of(provider: &Provider) -> Result<Self, Error> {
+        serde_json::from_value(provider.place.clone())
+            .map_err(|_| DbError::Corrupt { table: "model_providers", column: "place" }.into())
+    }
+}
+
+/// Only a person who runs the installation decides where prompts go.
+fn admin(ctx: &mut Ctx) -> Result<(), Error> {
+    ctx.require(Role::Admin).map(|_| ())
+}
+
+fn invalid<T>(told: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Invalid(told.into()))
+}
+
+/// Adds a provider, or describes it anew. Its keys stay.
+#[tracing::instrument(name = "app.models.set_provider", skip_all)]
+pub async fn set_provider(
+    ctx: &mut Ctx,
+    name: &str,
+    body: SetProvider,
+) -> Result<ProviderView, Error> {
+    admin(ctx)?;
+    let good = name.len() <= 31
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if !good {
+        return invalid(
+            "a provider's name has 1 to 31 of a-z, 0-9 and `-`, and begins with a letter",
+        );
+    }
+    let there = models::lock_provider(ctx.conn(), name).await?;
+    let (place, dialect) = place(ctx, &body).await?;
+    let local = body.local.unwrap_or_else(|| match &place.base_url {
+        Some(url) => is_private(url),
+        None => body.kind != ProviderKind::Record,
+    });
+    let id = there.map_or_else(|| ProviderId::from_uuid(ctx.uuid()), |provider| provider.id);
+    let provider = Provider {
+        id,
+        name: name.to_owned(),
+        kind: body.kind,
+        dialect,
+        place: serde_json::to_value(place).map_err(|error| Error::Internal(error.into()))?,
+        local,
+        enabled: body.enabled.unwrap_or(true),
+    };
+    let now = ctx.now;
+    match models::set_provider(ctx.conn(), &provider, now).await {
+        Err(error) if error.refused_by("model_providers_name_taken") => {
+            return Err(Error::Taken { what: "a provider with the name", name: provider.name });
+        }
+        result => result?,
+    }
+    changed(ctx, EventKind::ProviderSet, json!({ "provider": name, "change": "set" })).await?;
+    provider_view(ctx, provider).await
+}
+
+/// Whether an address is on this machine or in a private network, as far as it says so itself.
+fn is_private(url: &Url) -> bool {
+    !may_be_public(url) || url.host_str() == Some("localhost")
+}
+
+async fn place(ctx: &mut Ctx, body: &SetProvider) -> Result<(Place, Dialect), Error> {
+    let kind = body.kind;
+    let address = |default: Option<&str>| {
+        let text = body.base_url.as_deref().or(default);
+        let Some(text) = text else { return invalid("`base_url` is missing") };
+        let url: Url = text
+            .trim_end_matches('/')
+            .parse()
+            .map_err(|_| Error::Invalid("`base_url` is no address".into()))?;
+        let good = matches!(url.scheme(), "http" | "https")
+            && url.host().is_some()
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none();
+        if !good {
+            return invalid(
+                "`base_url` is http(s)://host[:port]/path, without a password or a query",
+            );
+        }
+        // A key must not travel in the open.
+        if url.scheme() == "http" && !is_private(&url) {
+            return invalid("a public `base_url` is https");
+        }
+        Ok(Some(url))
+    };
+    let (usual, place) = match kind {
+        ProviderKind::Compatible => {
+            (Dialect::Chat, Place { base_url: address(None)?, ..Place::default() })
+        }
+        ProviderKind::OpenAi => {
+            let base_url = address(Some("https://api.openai.com/v1"))?;
+            (Dialect::Responses, Place { base_url, ..Place::default() })
+        }
+        ProviderKind::Anthropic => {
+            let base_url = address(Some("https://api.anthropic.com/v1"))?;
+            (Dialect::Messages, Place { base_url, ..Place::default() })
+        }
+        ProviderKind::Scripted => {
+            let Some(script) = &body.script else { return invalid("`script` is missing") };
+            if script.to_string().len() > MOST_SCRIPT {
+                return invalid(format!("`script` has at most {MOST_SCRIPT} bytes"));
+            }
+            cynode_models::script::Script::read(script)
+                .map_err(|error| Error::Invalid(format!("`script`: {error}")))?;
+            (Dialect::Chat, Place { script: Some(script.clone()), ..Place::default() })
+        }
+        ProviderKind::Record | ProviderKind::Replay => {
+            let Some(cassette) = &body.cassette else { return invalid("`cassette` is missing") };
+            let good = (1..=60).contains(&cassette.len())
+                && cassette
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            if !good {
+                return invalid("`cassette` has 1 to 60 of a-z, 0-9 and `-`");
+            }
+            let (of, usual) = match (&body.of, kind) {
+                (Some(name), ProviderKind::Record) => {
+                    let found = models::lock_provider(ctx.conn(), name).await?;
+                    let found = found.ok_or_else(|| Error::not_found("provider", name))?;
+                    if matches!(found.kind, ProviderKind::Record | ProviderKind::Replay) {
+                        return invalid("`of` names a provider that keeps answers itself");
+                    }
+                    (Some(found.id), found.dialect)
+                }
+                (None, ProviderKind::Record) => return invalid("`of` is missing"),
+                (_, _) => (None, Dialect::Chat),
+            };
+            (usual, Place { of, cassette: Some(cassette.clone()), ..Place::default() })
+        }
+    };
+    Ok((place, body.dialect.unwrap_or(usual)))
+}
+
+async fn changed(ctx: &mut Ctx, kind: EventKind, data: Value) -> Result<(), Error> {
+    models::changed(ctx.conn()).await?;
+    ctx.record(Told::new(kind, data)).await
+}
+
+/// Removes a provider with its keys. Models that it was the only way to are left without one.
+#[tracing::instrument(name = "app.models.remove_provider", skip_all)]
+pub async fn remove_provider(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
+    admin(ctx)?;
+    let provider = locked(ctx, name).await?;
+    models::remove_provider(ctx.conn(), provider.id).await?;
+    changed(ctx, EventKind::ProviderSet, json!({ "provider": name, "change": "removed" })).await
+}
+
+async fn locked(ctx: &mut Ctx, name: &str) -> Result<Provider, Error> {
+    let provider = models::lock_provider(ctx.conn(), name).await?;
+    provider.ok_or_else(|| Error::not_found("provider", name))
+}
+
+/// Every provider.
+#[tracing::instrument(name = "app.models.providers", skip_all)]
+pub async fn providers(ctx: &mut Ctx) -> Result<Vec<ProviderView>, Error> {
+    ctx.require(Role::Viewer)?;
+    let mut views = Vec::new();
+    for provider in models::providers(ctx.conn()).await? {
+        views.push(provider_view(ctx, provider).await?);
+    }
+    Ok(views)
+}
+
+async fn provider_view(ctx: &mut Ctx, provider: Provider) -> Result<ProviderView, Error> {
+    let place = Place::of(&provider)?;
+    let keys = models::keys(ctx.conn()).await?.into_iter();
+    let keys = keys.filter(|key| key.provider == provider.id).map(key_view).collect();
+    let of = match place.of {
+        Some(id) => {
+            let all = models::providers(ctx.conn()).await?;
+            all.into_iter().find(|other| other.id == id).map(|other| other.name)
+        }
+        None => None,
+    };
+    Ok(ProviderView {
+        provider_id: provider.id,
+        name: provider.name,
+        kind: provider.kind,
+        dialect: provider.dialect,
+        base_url: place.base_url.map(String::from),
+        of,
+        cassette: place.cassette,
+        local: provider.local,
+        enabled: provider.enabled,
+        keys,
+    })
+}
+
+fn key_view(key: ProviderKey) -> ProviderKeyView {
+    ProviderKeyView {
+        key_id: key.id,
+        label: key.label,
+        parked_until: key.parked_until,
+        parked_reason: key.parked_reason,
+        created_at: key.created_at,
+    }
+}
+
+/// Gives a provider a key. With several, one that rests is passed over; to rotate, give the new one and remove the old.
+#[tracing::instrument(name = "app.models.add_key", skip_all)]
+pub async fn add_key(
+    ctx: &mut Ctx,
+    parts: &Parts,
+    name: &str,
+    body: AddProviderKey,
+) -> Result<ProviderKeyView, Error> {
+    admin(ctx)?;
+    let provider = locked(ctx, name).await?;
+    let visible = body.key.0.bytes().all(|b| (0x21..0x7f).contains(&b));
+    if !(1..=4096).contains(&body.key.0.len()) || !visible {
+        return invalid("`key` has 1 to 4096 visible ASCII characters and no space");
+    }
+    if body.label.trim().is_empty() || body.label.chars().count() > 100 {
+        return invalid("`label` has 1 to 100 characters");
+    }
+    let id = ProviderKeyId::from_uuid(ctx.uuid());
+    let sealed =
+        parts.keys.seal(ctx.environment(), id.as_uuid().as_bytes(), body.key.0.as_bytes())?;
+    let key = ProviderKey {
+        id,
+        provider: provider.id,
+        label: body.label,
+        sealed,
+        parked_until: None,
+        parked_reason: None,
+        created_by: ctx.caller()?.user,
+        created_at: ctx.now,
+    };
+    match models::add_key(ctx.conn(), &key).await {
+        Err(error) if error.refused_by("provider_keys_label_taken") => {
+            return Err(Error::Taken { what: "a key with the label", name: key.label });
+        }
+        result => result?,
+    }
+    let data = json!({ "provider": name, "key_id": key.id, "change": "added" });
+    changed(ctx, EventKind::ProviderKeySet, data).await?;
+    Ok(key_view(key))
+}
+
+/// Takes a key away: the next call does not use it any more.
+#[tracing::instrument(name = "app.models.remove_key", skip_all)]
+pub async fn remove_key(ctx: &mut Ctx, name: &str, id: ProviderKeyId) -> Result<(), Error> {
+    admin(ctx)?;
+    let provider = locked(ctx, name).await?;
+    if !models::remove_key(ctx.conn(), provider.id, id).await? {
+        return Err(Error::not_found("key of this provider", id));
+    }
+    let data = json!({ "provider": name, "key_id": id, "change": "removed" });
+    changed(ctx, EventKind::ProviderKeySet, data).await
+}
+
+/// Adds a model, or describes it anew.
+#[tracing::instrument(name = "app.models.set", skip_all)]
+pub async fn set(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, Error> {
+    admin(ctx)?;
+    let good = (1..=128).contains(&id.len())
+        && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
+    if !good || id.to_ascii_lowercase().starts_with(OWN) {
+        return invalid(format!(
+            "a model's id has 1 to 128 of A-Z, a-z, 0-9 and `._:/@+-`, and does not begin with `{OWN}`"
+        ));
+    }
+    if !(1..=100_000_000).contains(&body.context_tokens)
+        || !(1..=10_000_000).contains(&body.max_output_tokens)
+    {
+        return invalid("`context_tokens` is 1 to 100000000, `max_output_tokens` 1 to 10000000");
+    }
+    if body.routes.is_empty() || body.routes.len() > MOST_ROUTES {
+        return invalid(format!("a model has 1 to {MOST_ROUTES} routes"));
+    }
+    let providers = models::providers(ctx.conn()).await?;
+    let route = |route: &RouteView| {
+        let prices = route.prices;
+        let dearest = prices.input.max(prices.cached).max(prices.cache_write).max(prices.output);
+        if dearest > 1_000_000_000_000 {
+            return invalid("a price is at most 1000000000000");
+        }
+        if !(1..=200).contains(&route.upstream.chars().count()) {
+            return invalid("`upstream` has 1 to 200 characters");
+        }
+        let provider = providers.iter().find(|provider| provider.name == route.provider);
+        let provider = provider.ok_or_else(|| Error::not_found("provider", &route.provider))?.id;
+        Ok(Route { provider, upstream: route.upstream.clone(), prices })
+    };
+    let routes = body.routes.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
+    let title = body.title.unwrap_or_else(|| id.to_owned());
+    if !(1..=200).contains(&title.chars().count()) {
+        return invalid("`title` has 1 to 200 characters");
+    }
+    let model = Model {
+        id: id.to_owned(),
+        title,
+        tier: body.tier,
+        context_tokens: body.context_tokens,
+        max_output_tokens: body.max_output_tokens,
+        tools: body.tools,
+        images: body.images,
+        json_schema: body.json_schema,
+        skills: body.skills,
+        enabled: body.enabled.unwrap_or(true),
+        created_at: ctx.now,
+        routes,
+    };
+    let now = ctx.now;
+    models::set(ctx.conn(), &model, now).await?;
+    changed(ctx, EventKind::ModelSet, json!({ "model": id, "change": "set" })).await?;
+    Ok(view(model, &providers))
+}
+
+/// Removes a model.
+#[tracing::instrument(name = "app.models.remove", skip_all)]
+pub async fn remove(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
+    admin(ctx)?;
+    if !models::remove(ctx.conn(), id).await? {
+        return Err(Error::not_found("model", id));
+    }
+    changed(ctx, EventKind::ModelSet, json!({ "model": id, "change": "removed" })).await
+}
+
+/// Every model, with prices and the ways to it.
+#[tracing::instrument(name = "app.models.list", skip_all)]
+pub async fn list(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
+    ctx.caller()?;
+    let providers = models::providers(ctx.conn()).await?;
+    let found = models::list(ctx.conn()).await?.into_iter();
+    Ok(found.map(|model| view(model, &providers)).collect())
+}
+
+fn view(model: Model, providers: &[Provider]) -> ModelView {
+    let named = |id: ProviderId| {
+        providers.iter().find(|provider| provider.id == id).map(|provider| provider.name.clone())
+    };
+    let routes = model.routes.into_iter().map(|route| RouteView {
+        provider: named(route.provider).unwrap_or_default(),
+        upstream: route.upstream,
+        prices: route.prices,
+    });
+    ModelView {
+        id: model.id,
+        title: model.title,
+        tier: model.tier,
+        context_tokens: model.context_tokens,
+        max_output_tokens: model.max_output_tokens,
+        tools: model.tools,
+        images: model.images,
+        json_schema: model.json_schema,
+        skills: model.skills,
+        enabled: model.enabled,
+        routes: routes.collect(),
+    }
+}

@@ -1,0 +1,408 @@
+//! Ceilings on what is spent, and what is held back and spent under them.
+
+use cynode_core::{
+    budget::{Amount, Budget},
+    ids::{BudgetId, CallId, ProjectId, TaskId, UserId},
+    models::{BudgetScope, ParkKind, Period},
+};
+use serde_json::Value;
+use sqlx::postgres::types::PgInterval;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// A ceiling and how near it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ceiling {
+    /// Its id.
+    pub id: BudgetId,
+    /// Whose spending.
+    pub scope: BudgetScope,
+    /// Over which time.
+    pub period: Period,
+    /// The limits.
+    pub limits: Budget,
+    /// When the present period began.
+    pub since: OffsetDateTime,
+    /// What was spent in it.
+    pub spent_micros: i64,
+    /// What calls under way may still spend.
+    pub held_micros: i64,
+    /// Tokens that were used in it.
+    pub spent_tokens: i64,
+    /// Tokens that calls under way may still use.
+    pub held_tokens: i64,
+}
+
+/// The worst that a call may cost.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    /// The call.
+    pub call: CallId,
+    /// The number of the registry that it was routed by.
+    pub epoch: i64,
+    /// Who asks.
+    pub user: UserId,
+    /// In which project.
+    pub project: Option<ProjectId>,
+    /// For which task.
+    pub task: Option<TaskId>,
+    /// A keyed digest of what is asked.
+    pub digest: [u8; 32],
+    /// Most money, in millionths.
+    pub micros: i64,
+    /// Most tokens.
+    pub tokens: i64,
+    /// What its row will say.
+    pub facts: Value,
+}
+
+/// When a task is taken to go in circles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breaker {
+    /// Most times that the same may be asked in a row.
+    pub repeats: i32,
+    /// Most calls without a step forward.
+    pub calls: i32,
+    /// Most money within a minute, in millionths.
+    pub micros_per_minute: i64,
+}
+
+/// What became of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// It is held back.
+    Held,
+    /// A ceiling would be passed.
+    Full(BudgetId),
+    /// The task may not think now; whether it was found out by this call.
+    Parked(Park, bool),
+    /// The registry has changed since.
+    Stale,
+}
+
+/// A task that may not think now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Park {
+    /// Why.
+    pub kind: ParkKind,
+    /// Why, in words.
+    pub reason: String,
+    /// When the clock ends it; without it a person does.
+    pub until: Option<OffsetDateTime>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The call.
+    pub call: CallId,
+    /// What it cost, in millionths.
+    pub micros: i64,
+    /// Tokens that it used.
+    pub tokens: i64,
+    /// What its row says besides what is known since the reservation.
+    pub facts: Value,
+}
+
+const fn columns(scope: BudgetScope) -> (&'static str, Uuid) {
+    match scope {
+        BudgetScope::Installation => ("installation", Uuid::nil()),
+        BudgetScope::User(id) => ("user", id.as_uuid()),
+        BudgetScope::Project(id) => ("project", id.as_uuid()),
+        BudgetScope::Task(id) => ("task", id.as_uuid()),
+    }
+}
+
+fn scope(kind: &str, id: Uuid) -> Result<BudgetScope, DbError> {
+    match kind {
+        "installation" => Ok(BudgetScope::Installation),
+        "user" => Ok(BudgetScope::User(UserId::from_uuid(id))),
+        "project" => Ok(BudgetScope::Project(ProjectId::from_uuid(id))),
+        "task" => Ok(BudgetScope::Task(TaskId::from_uuid(id))),
+        _ => Err(DbError::Corrupt { table: "budgets", column: "scope_type" }),
+    }
+}
+
+fn milliseconds(time: std::time::Duration) -> PgInterval {
+    let microseconds = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    PgInterval { months: 0, days: 0, microseconds }
+}
+
+/// Holds back what calls may cost, each or not at all. Gives for each call what became of it.
+#[tracing::instrument(name = "db.budgets.reserve", skip_all)]
+pub async fn reserve(
+    conn: &mut Conn,
+    calls: &[Reservation],
+    breaker: Breaker,
+    now: OffsetDateTime,
+    lease: std::time::Duration,
+) -> Result<Vec<Reserved>, DbError> {
+    let ids: Vec<_> = calls.iter().map(|call| call.call.as_uuid()).collect();
+    let epochs: Vec<_> = calls.iter().map(|call| call.epoch).collect();
+    let users: Vec<_> = calls.iter().map(|call| call.user.as_uuid()).collect();
+    let projects: Vec<_> = calls.iter().map(|call| call.project.map(ProjectId::as_uuid)).collect();
+    let tasks: Vec<_> = calls.iter().map(|call| call.task.map(TaskId::as_uuid)).collect();
+    let digests: Vec<_> = calls.iter().map(|call| call.digest.as_slice()).collect();
+    let micros: Vec<_> = calls.iter().map(|call| call.micros).collect();
+    let tokens: Vec<_> = calls.iter().map(|call| call.tokens).collect();
+    let facts: Vec<_> = calls.iter().map(|call| call.facts.clone()).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT stale AS "stale!", budget, park, park_reason, park_until, park_new AS "park_new!"
+        FROM reserve_calls($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+        "#,
+        &ids,
+        &epochs,
+        &users,
+        &projects as &[Option<Uuid>],
+        &tasks as &[Option<Uuid>],
+        &digests as &[&[u8]],
+        &micros,
+        &tokens,
+        &facts,
+        now,
+        milliseconds(lease),
+        breaker.repeats,
+        breaker.calls,
+        breaker.micros_per_minute,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            if row.stale {
+                return Ok(Reserved::Stale);
+            }
+            if let Some(kind) = row.park {
+                let park = park(&kind, row.park_reason.unwrap_or_default(), row.park_until)?;
+                return Ok(Reserved::Parked(park, row.park_new));
+            }
+            Ok(row.budget.map_or(Reserved::Held, |id| Reserved::Full(BudgetId::from_uuid(id))))
+        })
+        .collect()
+}
+
+fn park(kind: &str, reason: String, until: Option<OffsetDateTime>) -> Result<Park, DbError> {
+    let wrong = DbError::Corrupt { table: "task_parks", column: "kind" };
+    Ok(Park { kind: ParkKind::from_name(kind).ok_or(wrong)?, reason, until })
+}
+
+/// Ends calls, each once. Gives those that were still open.
+#[tracing::instrument(name = "db.budgets.settle", skip_all)]
+pub async fn settle(conn: &mut Conn, calls: &[Settlement]) -> Result<Vec<CallId>, DbError> {
+    let ids: Vec<_> = calls.iter().map(|call| call.call.as_uuid()).collect();
+    let micros: Vec<_> = calls.iter().map(|call| call.micros).collect();
+    let tokens: Vec<_> = calls.iter().map(|call| call.tokens).collect();
+    let facts: Vec<_> = calls.iter().map(|call| call.facts.clone()).collect();
+    let settled = sqlx::query_scalar!(
+        r#"SELECT settle_calls($1, $2, $3, $4) AS "call!""#,
+        &ids,
+        &micros,
+        &tokens,
+        &facts,
+    );
+    Ok(settled.fetch_all(conn).await?.into_iter().map(CallId::from_uuid).collect())
+}
+
+/// Keeps calls from counting as lost.
+#[tracing::instrument(name = "db.budgets.renew", skip_all)]
+pub async fn renew(
+    conn: &mut Conn,
+    calls: &[Uuid],
+    lease: std::time::Duration,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE model_reservations SET expires_at = clock_timestamp() + $2 WHERE call_id = ANY ($1)",
+        calls,
+        milliseconds(lease),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Ends calls of which nothing was heard, at the worst that each may have cost.
+#[tracing::instrument(name = "db.budgets.settle_lost", skip_all)]
+pub async fn settle_lost(conn: &mut Conn, most: i32) -> Result<Vec<CallId>, DbError> {
+    let lost = sqlx::query_scalar!(r#"SELECT settle_lost_calls($1) AS "call!""#, most);
+    Ok(lost.fetch_all(conn).await?.into_iter().map(CallId::from_uuid).collect())
+}
+
+struct Row {
+    budget_id: Uuid,
+    scope_type: String,
+    scope_id: Uuid,
+    period: String,
+    max_cost_micros: Option<i64>,
+    max_tokens: Option<i64>,
+    since: OffsetDateTime,
+    spent_micros: i64,
+    held_micros: i64,
+    spent_tokens: i64,
+    held_tokens: i64,
+}
+
+impl TryFrom<Row> for Ceiling {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        let amount = |number: Option<i64>, column| {
+            number.map(Amount::try_from).transpose().map_err(corrupt("budgets", column))
+        };
+        let wrong = DbError::Corrupt { table: "budgets", column: "period" };
+        Ok(Self {
+            id: BudgetId::from_uuid(row.budget_id),
+            scope: scope(&row.scope_type, row.scope_id)?,
+            period: Period::from_name(&row.period).ok_or(wrong)?,
+            limits: Budget {
+                max_cost_micros: amount(row.max_cost_micros, "max_cost_micros")?,
+                max_tokens: amount(row.max_tokens, "max_tokens")?,
+            },
+            since: row.since,
+            spent_micros: row.spent_micros,
+            held_micros: row.held_micros,
+            spent_tokens: row.spent_tokens,
+            held_tokens: row.held_tokens,
+        })
+    }
+}
+
+/// The ceilings of some scopes, or of all, in their present period.
+#[tracing::instrument(name = "db.budgets.list", skip_all)]
+pub async fn list(
+    conn: &mut Conn,
+    scopes: Option<&[BudgetScope]>,
+    now: OffsetDateTime,
+) -> Result<Vec<Ceiling>, DbError> {
+    let (kinds, ids): (Vec<_>, Vec<_>) =
+        scopes.unwrap_or_default().iter().copied().map(columns).unzip();
+    let rows = sqlx::query_as!(
+        Row,
+        r#"
+        SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens,
+            budget_period(b.period, $4) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
+            coalesce(c.held_tokens, 0) AS "held_tokens!"
+        FROM budgets b
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $4)
+        WHERE $1 OR (b.scope_type, b.scope_id) IN (SELECT * FROM unnest($2::text[], $3::uuid[]))
+        ORDER BY b.scope_type, b.scope_id, b.period
+        LIMIT 1000
+        "#,
+        scopes.is_none(),
+        &kinds as &[&str],
+        &ids,
+        now,
+    );
+    rows.fetch_all(conn).await?.into_iter().map(Ceiling::try_from).collect()
+}
+
+/// One ceiling.
+pub async fn get(
+    conn: &mut Conn,
+    id: BudgetId,
+    now: OffsetDateTime,
+) -> Result<Option<Ceiling>, DbError> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"
+        SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens,
+            budget_period(b.period, $2) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
+            coalesce(c.held_tokens, 0) AS "held_tokens!"
+        FROM budgets b
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $2)
+        WHERE b.budget_id = $1
+        "#,
+        id.as_uuid(),
+        now,
+    );
+    row.fetch_optional(conn).await?.map(Ceiling::try_from).transpose()
+}
+
+/// Sets a ceiling. What was spent under it stays spent. Gives its id.
+#[tracing::instrument(name = "db.budgets.set", skip_all)]
+pub async fn set(
+    conn: &mut Conn,
+    new: BudgetId,
+    scope: BudgetScope,
+    period: Period,
+    limits: &Budget,
+    by: UserId,
+    now: OffsetDateTime,
+) -> Result<BudgetId, DbError> {
+    let (kind, id) = columns(scope);
+    let set = sqlx::query_scalar!(
+        "
+        INSERT INTO budgets (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_by, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        ON CONFLICT ON CONSTRAINT budgets_once DO UPDATE
+        SET max_cost_micros = $5, max_tokens = $6, updated_by = $7, updated_at = $8
+        RETURNING budget_id
+        ",
+        new.as_uuid(),
+        kind,
+        id,
+        period.as_str(),
+        limits.max_cost_micros.map(Amount::as_i64),
+        limits.max_tokens.map(Amount::as_i64),
+        by.as_uuid(),
+        now,
+    );
+    Ok(BudgetId::from_uuid(set.fetch_one(conn).await?))
+}
+
+/// Removes a ceiling. Gives whether it was there.
+#[tracing::instrument(name = "db.budgets.remove", skip_all)]
+pub async fn remove(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
+    let done = sqlx::query!("DELETE FROM budgets WHERE budget_id = $1", id.as_uuid());
+    Ok(done.execute(conn).await?.rows_affected() == 1)
+}
+
+/// Lets a task rest until a provider's quota is renewed, if it does not rest already.
+#[tracing::instrument(name = "db.budgets.park", skip_all, fields(task.id = %task))]
+pub async fn park_task(
+    conn: &mut Conn,
+    task: TaskId,
+    park: &Park,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        INSERT INTO task_parks AS p (task_id, kind, reason, until, parked_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (task_id) DO UPDATE SET kind = $2, reason = $3, until = $4, parked_at = $5
+        WHERE p.until < $5
+        ",
+        task.as_uuid(),
+        park.kind.as_str(),
+        park.reason,
+        park.until,
+        now,
+    );
+    Ok(done.execute(conn).await?.rows_affected() == 1)
+}
+
+/// Why a task may not think now, if it may not.
+#[tracing::instrument(name = "db.budgets.parked", skip_all, fields(task.id = %task))]
+pub async fn parked(
+    conn: &mut Conn,
+    task: TaskId,
+    now: OffsetDateTime,
+) -> Result<Option<Park>, DbError> {
+    let row = sqlx::query!(
+        "SELECT kind, reason, until FROM task_parks WHERE task_id = $1 AND (until IS NULL OR until > $2)",
+        task.as_uuid(),
+        now,
+    );
+    let row = row.fetch_optional(conn).await?;
+    row.map(|row| park(&row.kind, row.reason, row.until)).transpose()
+}
+
+/// Lets a task think again. Gives whether it was parked.
+#[tracing::instrument(name = "db.budgets.unpark", skip_all, fields(task.id = %task))]
+pub async fn unpark_task(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let done = sqlx::query!("DELETE FROM task_parks WHERE task_id = $1", task.as_uuid());
+    Ok(done.execute(conn).await?.rows_affected() == 1)
+}

@@ -1,0 +1,99 @@
+//! The most that a question can cost, known before it is asked.
+
+use serde_json::Value;
+
+/// Tokens that a provider may add around each message and tool: marks of roles, names, the frame of a schema.
+const AROUND_EACH: u64 = 64;
+
+/// Tokens that a provider may add once: its own instructions for tools and for JSON.
+const ONCE: u64 = 2048;
+
+/// Tokens of an image that is named and not sent along.
+const LINKED: u64 = 20_000;
+
+/// Fields by which a request means more than it says.
+const ELSEWHERE: [&str; 6] =
+    ["previous_response_id", "conversation", "prompt", "file_id", "file_url", "file_data"];
+
+/// The most tokens that a body can be read as, for a model that reads at most `context`. Every tokenizer in use makes at most
+/// one token of a byte; what the provider adds by itself is bounded by the number of things in the body. What is not in the
+/// body (a stored conversation, the pages of a document) can fill all that the model reads.
+pub fn most_input_tokens(body: &Value, context: u64) -> u64 {
+    let mut bound = ONCE;
+    if add(body, &mut bound) { bound.min(context) } else { context }
+}
+
+/// Adds what a value may be read as; `false` when that cannot be told.
+fn add(value: &Value, bound: &mut u64) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) => *bound += 1,
+        Value::Number(_) => *bound += 24,
+        Value::String(text) => *bound += text.len() as u64 + 2,
+        Value::Array(items) => return items.iter().all(|item| add(item, bound)),
+        Value::Object(fields) => {
+            *bound += AROUND_EACH;
+            let kind = fields.get("type").and_then(Value::as_str);
+            if matches!(kind, Some("document" | "input_file" | "file")) {
+                return false;
+            }
+            for (name, value) in fields {
+                if ELSEWHERE.contains(&name.as_str()) && !value.is_null() {
+                    return false;
+                }
+                *bound += name.len() as u64 + 4;
+                let linked = matches!(name.as_str(), "url" | "image_url")
+                    && value.as_str().is_some_and(|url| !url.starts_with("data:"));
+                if linked {
+                    *bound += LINKED;
+                }
+                if !add(value, bound) {
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_bound_is_never_less_than_the_bytes_of_all_texts(texts in proptest::collection::vec(".{0,200}", 0..20)) {
+            let bytes: usize = texts.iter().map(String::len).sum();
+            let messages: Vec<_> =
+                texts.iter().map(|text| json!({ "role": "user", "content": text })).collect();
+            let body = json!({ "model": "m", "messages": messages });
+            prop_assert!(most_input_tokens(&body, u64::MAX) >= (bytes + 64 * texts.len()) as u64);
+            prop_assert_eq!(most_input_tokens(&body, 100), 100);
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_only_named_counts_as_a_large_one() {
+        let linked =
+            json!({ "type": "image_url", "image_url": { "url": "https://example.org/a.png" } });
+        assert!(most_input_tokens(&linked, u64::MAX) > LINKED);
+        let sent =
+            json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } });
+        assert!(most_input_tokens(&sent, u64::MAX) < LINKED);
+    }
+
+    #[test]
+    fn what_is_not_in_the_body_may_fill_all_that_the_model_reads() {
+        for body in [
+            json!({ "previous_response_id": "r" }),
+            json!({ "prompt": { "id": "p" } }),
+            json!({ "messages": [{ "content": [{ "type": "document", "source": { "data": "AAAA" } }] }] }),
+            json!({ "input": [{ "type": "input_file", "file_id": "f" }] }),
+        ] {
+            assert_eq!(most_input_tokens(&body, 200_000), 200_000, "{body}");
+        }
+        assert!(most_input_tokens(&json!({ "previous_response_id": null }), 200_000) < 200_000);
+    }
+}

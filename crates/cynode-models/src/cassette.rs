@@ -1,0 +1,127 @@
+//! Answers that are kept and given again: the same question, the same answer, without a provider.
+//!
+//! A cassette is a directory with a file for each question, named by the digest of what was asked. What is kept has been
+//! through redaction, question and answer alike.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::talk::{Answer, Kind, ModelError, Request};
+
+/// A directory of kept answers.
+#[derive(Clone, Debug)]
+pub struct Cassette {
+    directory: PathBuf,
+}
+
+/// One question and its answer, as they are kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    asked: Value,
+    answered: Answer,
+}
+
+impl Cassette {
+    /// The cassette in a directory, which need not be there yet.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// The answer that was kept for a question.
+    pub fn play(&self, request: &Request) -> Result<Answer, ModelError> {
+        let (_, digest) = question(request)?;
+        let text = match fs::read(self.file(&digest)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let told = format!("no answer was kept for this question ({})", &digest[..12]);
+                return Err(ModelError::new(Kind::NotFound, told).with_code("not_recorded"));
+            }
+            Err(error) => return Err(failed(&error)),
+        };
+        let kept: Kept = serde_json::from_slice(&text)
+            .map_err(|_| ModelError::new(Kind::Upstream, "a kept answer cannot be read"))?;
+        Ok(kept.answered)
+    }
+
+    /// Keeps an answer. Whoever is killed in between leaves no half of one.
+    pub fn keep(&self, request: &Request, answered: Answer) -> Result<(), ModelError> {
+        let (asked, digest) = question(request)?;
+        let text = serde_json::to_vec_pretty(&Kept { asked, answered });
+        let text = text.map_err(|error| failed(&error.into()))?;
+        fs::create_dir_all(&self.directory).map_err(|error| failed(&error))?;
+        let (file, part) = (self.file(&digest), self.file(&format!("{digest}.part")));
+        fs::write(&part, text)
+            .and_then(|()| fs::rename(&part, file))
+            .map_err(|error| failed(&error))
+    }
+
+    fn file(&self, digest: &str) -> PathBuf {
+        self.directory.join(Path::new(digest).with_extension("json"))
+    }
+}
+
+/// What was asked, without what does not change the answer, and its digest.
+fn question(request: &Request) -> Result<(Value, String), ModelError> {
+    let mut asked = serde_json::to_value(request).map_err(|error| failed(&error.into()))?;
+    if let Some(fields) = asked.as_object_mut() {
+        for field in ["stream", "include_usage", "user"] {
+            fields.remove(field);
+        }
+        fields.sort_keys();
+    }
+    let digest = Sha256::digest(asked.to_string());
+    Ok((asked, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
+fn failed(error: &io::Error) -> ModelError {
+    ModelError::new(Kind::Unavailable, format!("the cassette cannot be used: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        dialect::{Dialect, Speak as _},
+        talk::{Part, Stop},
+    };
+
+    fn asked(text: &str, stream: bool) -> Request {
+        let messages = json!([{ "role": "user", "content": text }]);
+        let body = json!({ "model": "m", "messages": messages, "stream": stream });
+        Dialect::Chat.read_request(&body).unwrap()
+    }
+
+    fn answered(text: &str) -> Answer {
+        let (id, model) = ("a".into(), "m".into());
+        Answer { id, model, parts: vec![Part::text(text)], stop: Stop::EndTurn, usage: None }
+    }
+
+    #[test]
+    fn what_was_kept_is_given_for_the_same_question_streamed_or_not_and_for_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let cassette = Cassette::new(directory.path().join("tape"));
+        cassette.keep(&asked("one", false), answered("1")).unwrap();
+        assert_eq!(cassette.play(&asked("one", false)).unwrap(), answered("1"));
+        assert_eq!(cassette.play(&asked("one", true)).unwrap(), answered("1"));
+        let error = cassette.play(&asked("two", false)).unwrap_err();
+        assert_eq!((error.kind, error.code.as_deref()), (Kind::NotFound, Some("not_recorded")));
+    }
+
+    #[test]
+    fn the_last_answer_to_a_question_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cassette = Cassette::new(directory.path());
+        cassette.keep(&asked("one", false), answered("1")).unwrap();
+        cassette.keep(&asked("one", true), answered("2")).unwrap();
+        assert_eq!(cassette.play(&asked("one", false)).unwrap(), answered("2"));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! Parts one after the other.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::talk::Event;
+
+/// Holds events back until the parts before theirs are complete.
+///
+/// A provider may write several calls of tools at once; Messages knows one open block at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InOrder {
+    open: Option<usize>,
+    waiting: VecDeque<usize>,
+    held: BTreeMap<usize, Vec<Event>>,
+}
+
+impl InOrder {
+    /// Takes an event and gives those that may go on.
+    pub(super) fn take(&mut self, event: Event) -> Vec<Event> {
+        let Some(index) = event.index() else {
+            // The end: nothing may be left behind.
+            let ended = matches!(event, Event::Ended { .. });
+            let mut events = if ended { self.flush() } else { Vec::new() };
+            events.push(event);
+            return events;
+        };
+        match self.open {
+            Some(open) if open == index => {
+                let ends = matches!(event, Event::PartEnded { .. });
+                let mut events = vec![event];
+                if ends {
+                    self.open = None;
+                    self.release(&mut events);
+                }
+                events
+            }
+            Some(_) => {
+                if !self.held.contains_key(&index) {
+                    self.waiting.push_back(index);
+                }
+                self.held.entry(index).or_default().push(event);
+                Vec::new()
+            }
+            None => {
+                if matches!(event, Event::PartStarted { .. }) {
+                    self.open = Some(index);
+                }
+                vec![event]
+            }
+        }
+    }
+
+    /// Opens the parts that waited, up to the first that is not complete.
+    fn release(&mut self, events: &mut Vec<Event>) {
+        while let Some(index) = self.waiting.pop_front() {
+            let held = self.held.remove(&index).unwrap_or_default();
+            let complete = matches!(held.last(), Some(Event::PartEnded { .. }));
+            events.extend(held);
+            if !complete {
+                self.open = Some(index);
+                return;
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Some(index) = self.open.take() {
+            events.push(Event::PartEnded { index });
+        }
+        while let Some(index) = self.waiting.pop_front() {
+            let held = self.held.remove(&index).unwrap_or_default();
+            let complete = matches!(held.last(), Some(Event::PartEnded { .. }));
+            events.extend(held);
+            if !complete {
+                events.push(Event::PartEnded { index });
+            }
+        }
+        events
+    }
+}

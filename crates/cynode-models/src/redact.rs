@@ -1,0 +1,169 @@
+//! Takes secrets out of text before it is stored and before a model sees it.
+//!
+//! Two sources of knowledge. A table of [rules](kinds) knows how secrets of the usual services look;
+//! and every secret that CyNode itself holds is looked for literally, also in the encodings that
+//! text on its way through programs tends to get.
+//!
+//! One pass of an Aho-Corasick automaton finds the *anchors*: the first letters of a rule, or of a
+//! known secret. Only there a rule is tried, by an automaton that says "yes", "no" or "cannot know
+//! yet". The last answer is what makes streams exact: [`StreamRedactor`] holds back what cannot be
+//! decided, and gives the same text as [`Redactor::text`] wherever the stream is cut.
+//!
+//! All findings count, also overlapping ones; what they cover together is replaced. A finding's
+//! best name wins: a known secret before a service's token before a guess by entropy.
+
+mod check;
+mod json;
+mod kinds;
+mod known;
+mod placeholder;
+mod rules;
+mod scan;
+mod stream;
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+
+pub use known::Known;
+pub use placeholder::FingerprintKey;
+pub use rules::Rules;
+pub use stream::StreamRedactor;
+
+use known::Literals;
+use placeholder::Labels;
+use scan::{Scanner, View};
+
+/// Replaces secrets by placeholders such as `[redacted:github_token#3f2a]`. Cheap to clone.
+///
+/// The four digits tell two secrets apart and are the same for the same secret; they are keyed, so
+/// that they do not help to guess it.
+#[derive(Clone)]
+pub struct Redactor(Arc<Inner>);
+
+struct Inner {
+    scanner: Scanner,
+    labels: Labels,
+    unguarded: Vec<String>,
+}
+
+/// Something, and what was taken out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redacted<T> {
+    /// What is left.
+    pub value: T,
+    /// What was found.
+    pub found: Found,
+}
+
+/// The kinds of what was found and how often, never the values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found(BTreeMap<Arc<str>, usize>);
+
+/// The rules or the known secrets do not make an automaton.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A rule is not well-formed.
+    #[error("the rules of redaction do not compile")]
+    Rules(#[source] Box<regex_automata::hybrid::BuildError>),
+    /// There are too many anchors.
+    #[error("the anchors of redaction do not compile")]
+    Anchors(#[from] aho_corasick::BuildError),
+}
+
+impl Redactor {
+    /// Puts the rules and the known secrets together.
+    pub fn new(
+        rules: Arc<Rules>,
+        key: FingerprintKey,
+        known: impl IntoIterator<Item = Known>,
+    ) -> Result<Self, BuildError> {
+        let (literals, unguarded) = Literals::new(known);
+        let labels = Labels::new(key, &rules, &literals);
+        let scanner = Scanner::new(rules, literals)?;
+        Ok(Self(Arc::new(Inner { scanner, labels, unguarded })))
+    }
+
+    /// The names of known secrets that are too short to be looked for: text would be full of them.
+    pub fn unguarded(&self) -> &[String] {
+        &self.0.unguarded
+    }
+
+    /// The text without secrets. Doing it twice changes nothing more.
+    pub fn text<'a>(&self, text: &'a str) -> Redacted<Cow<'a, str>> {
+        let scan = self.0.scanner.scan(View::whole(text), &self.0.labels);
+        let mut found = Found::default();
+        if scan.spans.is_empty() {
+            return Redacted { value: Cow::Borrowed(text), found };
+        }
+        let mut out = String::with_capacity(text.len());
+        self.0.write(text, 0..text.len(), &scan.spans, &mut out, &mut found);
+        Redacted { value: Cow::Owned(out), found }
+    }
+
+    /// Takes secrets out of every string of a JSON value and tells what they were.
+    ///
+    /// Object keys are strings too. A value under a key that announces a secret counts as assigned
+    /// to it. A string that holds JSON, as the arguments of a tool call do, is looked into as well.
+    pub fn json(&self, value: &mut serde_json::Value) -> Found {
+        json::redact(self, value)
+    }
+
+    /// The redactor of one stream of text.
+    pub fn stream(&self) -> StreamRedactor {
+        StreamRedactor::new(self.clone())
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Writes a range of the text with placeholders for the spans in it.
+    fn write(
+        &self,
+        text: &str,
+        range: std::ops::Range<usize>,
+        spans: &[scan::Span],
+        out: &mut String,
+        found: &mut Found,
+    ) {
+        let mut at = range.start;
+        for span in spans.iter().filter(|span| span.end <= range.end) {
+            out.push_str(&text[at..span.start]);
+            let kind = self.labels.write(span, text, out);
+            found.add(kind);
+            at = span.end;
+        }
+        out.push_str(&text[at..range.end]);
+    }
+}
+
+impl Found {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many secrets were found.
+    pub fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Kind and number, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0.iter().map(|(kind, count)| (&**kind, *count))
+    }
+
+    /// Adds what was found elsewhere.
+    pub fn merge(&mut self, other: Self) {
+        for (kind, count) in other.0 {
+            *self.0.entry(kind).or_default() += count;
+        }
+    }
+
+    fn add(&mut self, kind: Arc<str>) {
+        *self.0.entry(kind).or_default() += 1;
+    }
+}

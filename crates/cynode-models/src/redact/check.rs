@@ -1,0 +1,241 @@
+//! Whether something that stands where a secret may stand looks like one.
+
+/// Anything will do.
+pub(super) fn any(_: &[u8], _: &[u8]) -> bool {
+    true
+}
+
+/// Digits and letters: what a generator gives, not a word with hyphens.
+pub(super) fn random(secret: &[u8], _: &[u8]) -> bool {
+    let digits = secret.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let letters = secret.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+    digits >= 1 && letters >= 4 && distinct(secret) >= 8 && !wordy(secret)
+}
+
+/// Hexadecimal digits of a generator, not `000…` and not a run of one digit.
+pub(super) fn varied(secret: &[u8], _: &[u8]) -> bool {
+    distinct(secret) >= 6
+}
+
+/// A JSON Web Token whose claims are those of a Kubernetes service account.
+pub(super) fn kubernetes(secret: &[u8], _: &[u8]) -> bool {
+    // "kubernetes" in base64 at its three places
+    ["a3ViZXJuZXRlc", "t1YmVybmV0ZX", "rdWJlcm5ldGVz"]
+        .iter()
+        .any(|part| secret.windows(part.len()).any(|window| window == part.as_bytes()))
+}
+
+/// A private key in PEM, once more in base64.
+pub(super) fn private_key(secret: &[u8], _: &[u8]) -> bool {
+    let opening = &secret[..secret.len().min(64) / 4 * 4];
+    let decoded = data_encoding::BASE64.decode(opening).unwrap_or_default();
+    decoded.windows(7).any(|window| window == b"PRIVATE")
+}
+
+/// Base64 whose first bytes are those of a token, at one of the three places of a group.
+pub(super) fn encoded(secret: &[u8], _: &[u8]) -> bool {
+    ["", "AA", "AAA"].iter().any(|before| {
+        let plain = |byte: &u8| match byte {
+            b'-' => b'+',
+            b'_' => b'/',
+            other => *other,
+        };
+        let text: Vec<u8> =
+            before.bytes().chain(secret.iter().take(36).map(plain)).take(36).collect();
+        let whole = &text[..text.len() / 4 * 4];
+        let decoded = data_encoding::BASE64_NOPAD.decode(whole).unwrap_or_default();
+        let letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
+        decoded.len() >= 18 && decoded[3..].iter().all(letter)
+    })
+}
+
+/// The password of a URL: not a variable of a template.
+pub(super) fn url_password(secret: &[u8], _: &[u8]) -> bool {
+    !template(secret) && !secret.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.'))
+}
+
+/// A value in quotes beside a name that announces a secret.
+pub(super) fn quoted(secret: &[u8], _: &[u8]) -> bool {
+    // enough to judge by, and cheap on hostile text
+    let secret = &secret[..secret.len().min(256)];
+    if template(secret)
+        || looks_like_place(secret)
+        || wordy(secret)
+        || uuid(secret)
+        || number(secret)
+    {
+        return false;
+    }
+    let digit = secret.iter().any(u8::is_ascii_digit);
+    let letter = secret.iter().any(u8::is_ascii_alphabetic);
+    let mixed = letter && (digit || classes(secret) >= 3) && distinct(secret) >= 6;
+    mixed && entropy(secret) >= 2.6 && !mostly_words(secret)
+}
+
+/// As [`quoted`], where any argument of a function could stand.
+pub(super) fn argument(secret: &[u8], after: &[u8]) -> bool {
+    random(secret, after)
+        && words(secret).count() < 2
+        && quoted(secret, after)
+        && entropy(secret) >= 3.3
+        && changes(secret) >= 0.25
+}
+
+/// As [`quoted`], without the quotes: `NAME=value`.
+pub(super) fn tight(secret: &[u8], after: &[u8]) -> bool {
+    let named = secret.last().is_some_and(|byte| b"={([<!".contains(byte));
+    let digit = secret.iter().any(u8::is_ascii_digit);
+    !named && digit && quoted(secret, after) && entropy(secret) >= 2.9 && !code(secret)
+}
+
+/// As [`tight`], where code could stand as well: `name: Type,`, `name = CONSTANT;`.
+pub(super) fn loose(secret: &[u8], after: &[u8]) -> bool {
+    let identifier = secret.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        && !secret[0].is_ascii_digit();
+    let ended = after.first().is_some_and(|byte| b";,)".contains(byte));
+    tight(secret, after) && !(identifier && ended && changes(secret) < 0.36)
+}
+
+fn template(secret: &[u8]) -> bool {
+    let has = |part: &[u8]| secret.windows(part.len()).any(|window| window == part);
+    secret.first().is_some_and(|byte| b"$%{<[@&*#(".contains(byte))
+        || [b"${".as_slice(), b"{{", b"}}", b"$(", b"***", b"...", b"%s", b"#{"]
+            .iter()
+            .any(|part| has(part))
+        || [
+            b"example".as_slice(),
+            b"EXAMPLE",
+            b"your_",
+            b"your-",
+            b"YOUR_",
+            b"xxxx",
+            b"XXXX",
+            b"changeme",
+        ]
+        .iter()
+        .any(|part| has(part))
+}
+
+/// A path or an address.
+fn looks_like_place(secret: &[u8]) -> bool {
+    let starts = |part: &[u8]| secret.starts_with(part);
+    starts(b"/")
+        || starts(b"./")
+        || starts(b"../")
+        || starts(b"~/")
+        || starts(b"http")
+        || secret.windows(3).any(|window| window == b"://")
+}
+
+/// `a::b`, `a->b`, `a.b*2`, `A_CONSTANT_2`: an expression.
+fn code(secret: &[u8]) -> bool {
+    let has = |part: &[u8]| secret.windows(part.len()).any(|window| window == part);
+    let name = |part: &[u8]| {
+        let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        part.iter().all(word) && (part.len() <= 4 || !part[0].is_ascii_digit())
+    };
+    let operators = b".*+%|/-";
+    let expression = secret.iter().any(|byte| b".*".contains(byte))
+        && secret.split(|byte| operators.contains(byte)).all(name);
+    let shouted = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+    let constant = secret.contains(&b'_') && secret.iter().all(shouted);
+    expression
+        || constant
+        || [b"::".as_slice(), b"->", b"=>", b"||", b"&&", b"++"].iter().any(|part| has(part))
+}
+
+fn uuid(secret: &[u8]) -> bool {
+    secret.len() == 36
+        && secret.iter().enumerate().all(|(place, byte)| match place {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Words with separators, each perhaps with a number behind it: `oauth2-token_v3`.
+fn wordy(secret: &[u8]) -> bool {
+    secret.split(|byte| b"._/:-@+ ,".contains(byte)).filter(|part| !part.is_empty()).all(|part| {
+        let letters = part.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let digits = part[letters..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        letters + digits == part.len() && digits <= 4 && spoken(&part[..letters])
+    })
+}
+
+/// Letters in the case of words: `word`, `WORD`, `SomeWords`, and with the vowels of words.
+fn spoken(letters: &[u8]) -> bool {
+    let humps = letters
+        .windows(2)
+        .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+    let vowels = letters.iter().filter(|byte| b"aeiouyAEIOUY".contains(byte)).count();
+    humps.count() * 4 <= letters.len() && (letters.len() < 8 || vowels * 6 >= letters.len())
+}
+
+/// At least half of it are words between hyphens and the like: `made-up-secret-12345`.
+fn mostly_words(secret: &[u8]) -> bool {
+    words(secret).map(<[u8]>::len).sum::<usize>() * 2 >= secret.len()
+}
+
+fn words(secret: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let word =
+        |part: &&[u8]| part.len() >= 4 && part.iter().all(u8::is_ascii_alphabetic) && spoken(part);
+    secret.split(|byte| b"._/:-".contains(byte)).filter(word)
+}
+
+/// A number with its type: `251658240i32`.
+fn number(secret: &[u8]) -> bool {
+    let digits = secret.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'_').count();
+    let suffix = &secret[digits..];
+    digits > 0 && suffix.len() <= 5 && suffix.first().is_none_or(|byte| b"iufUL".contains(byte))
+}
+
+/// How often the letters change between small, capital and digit, not counting `Ab`: low for names.
+fn changes(secret: &[u8]) -> f64 {
+    let class = |byte: u8| match byte {
+        b'a'..=b'z' => 0,
+        b'A'..=b'Z' => 1,
+        b'0'..=b'9' => 2,
+        _ => 3,
+    };
+    let change = |pair: &&[u8]| {
+        let (first, second) = (class(pair[0]), class(pair[1]));
+        first != second && (first, second) != (1, 0)
+    };
+    let count = secret.windows(2).filter(change).count();
+    share(count, secret.len())
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    let number = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    number(part) / number(whole).max(1.0)
+}
+
+fn distinct(secret: &[u8]) -> usize {
+    let mut seen = [false; 256];
+    for byte in secret {
+        seen[usize::from(*byte)] = true;
+    }
+    seen.iter().filter(|seen| **seen).count()
+}
+
+/// How many of: small letters, capitals, digits, others.
+fn classes(secret: &[u8]) -> usize {
+    let any = |is: fn(&u8) -> bool| usize::from(secret.iter().any(is));
+    any(u8::is_ascii_lowercase)
+        + any(u8::is_ascii_uppercase)
+        + any(u8::is_ascii_digit)
+        + any(|byte| !byte.is_ascii_alphanumeric())
+}
+
+/// Bits for each byte, by how often each occurs.
+fn entropy(secret: &[u8]) -> f64 {
+    let mut counts = [0_usize; 256];
+    for byte in secret {
+        counts[usize::from(*byte)] += 1;
+    }
+    counts
+        .into_iter()
+        .filter(|count| *count > 0)
+        .map(|count| share(count, secret.len()))
+        .map(|share| -share * share.log2())
+        .sum()
+}

@@ -1,0 +1,163 @@
+//! Secrets that CyNode holds itself, and the clothes they may wear.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXUPPER};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::placeholder::MAX_KIND;
+
+/// Shorter secrets are not looked for.
+const MIN_LEN: usize = 8;
+
+/// Longer literals are looked for piece by piece, so that a stream need not hold them back whole.
+const MAX_LEN: usize = 4096;
+
+/// How many bytes of a literal are its anchor.
+const ANCHOR: usize = 8;
+
+/// A secret that is known by value.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What placeholders call it. Letters, digits and `_`; anything else becomes `_`.
+    pub name: String,
+    /// What must not be seen.
+    pub value: SecretString,
+}
+
+/// All texts that give a known secret away.
+pub(super) struct Literals {
+    names: Vec<(String, SecretString)>,
+    literals: Vec<Literal>,
+}
+
+/// One text and the known secret that it gives away.
+pub(super) struct Literal {
+    pub(super) bytes: Vec<u8>,
+    pub(super) known: usize,
+}
+
+impl Literal {
+    /// What the scanner looks for first.
+    pub(super) fn anchor(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len().min(ANCHOR)]
+    }
+}
+
+impl Literals {
+    /// The literals, and the names of secrets that are too short.
+    pub(super) fn new(known: impl IntoIterator<Item = Known>) -> (Self, Vec<String>) {
+        let mut names = Vec::new();
+        let mut unguarded = Vec::new();
+        let mut texts: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for Known { name, value } in known {
+            if value.expose_secret().len() < MIN_LEN {
+                unguarded.push(name);
+                continue;
+            }
+            for text in clothes(value.expose_secret()) {
+                for piece in pieces(&text) {
+                    texts.entry(piece.to_vec()).or_insert(names.len());
+                }
+            }
+            names.push((label(&name), value));
+        }
+        let literals = texts.into_iter().map(|(bytes, known)| Literal { bytes, known }).collect();
+        (Self { names, literals }, unguarded)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.names.iter().map(|(name, value)| (name.as_str(), value.expose_secret()))
+    }
+
+    pub(super) fn all(&self) -> &[Literal] {
+        &self.literals
+    }
+}
+
+/// A name that fits into a placeholder.
+fn label(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    name.chars().map(plain).take(MAX_KIND).collect()
+}
+
+fn pieces(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let last = text.len().saturating_sub(MIN_LEN);
+    (0..text.len()).step_by(MAX_LEN).map(move |start| {
+        // the last piece may reach back into the one before it, so as not to be too short
+        &text[start.min(last)..text.len().min(start + MAX_LEN)]
+    })
+}
+
+/// The value as it is and as programs write it.
+fn clothes(value: &str) -> Vec<Vec<u8>> {
+    let bytes = value.as_bytes();
+    let once = json_escaped(value);
+    let mut all = vec![
+        bytes.to_vec(),
+        HEXLOWER.encode(bytes).into_bytes(),
+        HEXUPPER.encode(bytes).into_bytes(),
+        json_escaped(&once).into_bytes(),
+        once.replace('/', "\\/").into_bytes(),
+        unicode_escaped(value).into_bytes(),
+        once.into_bytes(),
+        percent_encoded(bytes, &HEXUPPER, b"-_.~").into_bytes(),
+        percent_encoded(bytes, &HEXLOWER, b"-_.~").into_bytes(),
+        percent_encoded(bytes, &HEXUPPER, b"-_.!~*'()").into_bytes(),
+        percent_encoded(bytes, &HEXUPPER, b"-_.*").replace("%20", "+").into_bytes(),
+    ];
+    for shift in 0..3 {
+        all.push(base64_at(bytes, shift, &BASE64_NOPAD));
+        all.push(base64_at(bytes, shift, &BASE64URL_NOPAD));
+    }
+    all.retain(|text| text.len() >= MIN_LEN);
+    all
+}
+
+fn json_escaped(value: &str) -> String {
+    let quoted = serde_json::Value::from(value).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// As `json_escaped`, for writers that keep to ASCII.
+fn unicode_escaped(value: &str) -> String {
+    let mut out = String::new();
+    let mut units = [0; 2];
+    for c in json_escaped(value).chars() {
+        if c.is_ascii() {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut units) {
+            // writing to a string cannot fail
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
+fn percent_encoded(bytes: &[u8], hex: &data_encoding::Encoding, plain: &[u8]) -> String {
+    let mut out = String::new();
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || plain.contains(byte) {
+            out.push(char::from(*byte));
+        } else {
+            out.push('%');
+            out.push_str(&hex.encode(&[*byte]));
+        }
+    }
+    out
+}
+
+/// The letters of a base64 text that depend on the value alone, when `shift` bytes of a group of
+/// three come before it.
+fn base64_at(bytes: &[u8], shift: usize, base: &data_encoding::Encoding) -> Vec<u8> {
+    let mut padded = vec![0; shift];
+    padded.extend_from_slice(bytes);
+    let mut text = base.encode(&padded).into_bytes();
+    if !padded.len().is_multiple_of(3) {
+        text.pop();
+    }
+    text.drain(..[0, 2, 3][shift].min(text.len()));
+    text
+}

@@ -1,0 +1,271 @@
+//! Passes a provider's stream on to a client, in the client's dialect, and watches it go by.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::Value;
+
+use crate::{
+    dialect::{Dialect, Reply, StreamReader, StreamWriter},
+    observe::{Observer, Seen},
+    sse::{Parser, SseEvent},
+    talk::{Answer, Event, Gather, Kind, ModelError, Request},
+    tools::Restore,
+};
+
+/// Most bytes of one event.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
+/// One answer on its way.
+#[derive(Debug)]
+pub struct Relay {
+    client: Dialect,
+    reply: Reply,
+    parser: Parser,
+    events: Vec<SseEvent>,
+    observer: Observer,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// Both speak the same: bytes go on as they are.
+    Same,
+    /// Both speak Chat, and the client did not ask what was used: we did.
+    WithoutUsage,
+    /// Every event is read and said anew.
+    Translated(Box<Translation>),
+}
+
+#[derive(Debug)]
+struct Translation {
+    reader: StreamReader,
+    restore: Restore,
+    writer: StreamWriter,
+}
+
+impl Translation {
+    /// Says events anew, after the observer has seen them.
+    fn say(&mut self, events: Vec<Event>, observer: &mut Observer, out: &mut BytesMut) {
+        for event in events {
+            observer.take(&event);
+            for event in self.restore.event(event) {
+                out.extend_from_slice(&self.writer.write(event));
+            }
+        }
+    }
+}
+
+impl Relay {
+    /// The way from a provider to a client. `request` is what the client asked.
+    pub fn new(client: Dialect, provider: Dialect, request: &Request, reply: Reply) -> Self {
+        let way = if client != provider {
+            Way::Translated(Box::new(Translation {
+                reader: StreamReader::new(provider),
+                restore: Restore::new(request, provider),
+                writer: StreamWriter::new(client, reply.clone()),
+            }))
+        } else if client == Dialect::Chat && !request.include_usage {
+            Way::WithoutUsage
+        } else {
+            Way::Same
+        };
+        let parser = Parser::new(MOST_BYTES);
+        let observer = Observer::new(provider);
+        Self { client, reply, parser, events: Vec::new(), observer, way }
+    }
+
+    /// What the client gets for the next bytes of the provider.
+    pub fn push(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
+        let too_long =
+            |error: crate::sse::TooLong| ModelError::new(Kind::Upstream, error.to_string());
+        self.parser.push(&bytes, &mut self.events).map_err(too_long)?;
+        let mut out = BytesMut::new();
+        for event in self.events.drain(..) {
+            if let Way::Translated(translation) = &mut self.way {
+                let events = translation.reader.read(&event);
+                translation.say(events, &mut self.observer, &mut out);
+                continue;
+            }
+            self.observer.event(&event);
+            if matches!(self.way, Way::WithoutUsage) && !is_usage(&event) {
+                out.extend_from_slice(b"data: ");
+                out.extend_from_slice(event.data.replace('\n', "\ndata: ").as_bytes());
+                out.extend_from_slice(b"\n\n");
+            }
+        }
+        Ok(if matches!(self.way, Way::Same) { bytes } else { out.freeze() })
+    }
+
+    /// The provider has said all. Gives what the client gets still, and what was seen.
+    pub fn end(mut self) -> (Bytes, Seen) {
+        let mut out = BytesMut::new();
+        if let Way::Translated(translation) = &mut self.way {
+            let events = translation.reader.end();
+            translation.say(events, &mut self.observer, &mut out);
+            return (out.freeze(), self.observer.seen());
+        }
+        let seen = self.observer.end();
+        if let Some(error) = &seen.error
+            && seen.stop.is_none()
+            && *error == crate::talk::cut_short()
+        {
+            let mut writer = StreamWriter::new(self.client, self.reply);
+            out.extend_from_slice(&writer.write(Event::Failed(error.clone())));
+        }
+        (out.freeze(), seen)
+    }
+
+    /// The provider failed in the middle. Gives what the client is told, and what was seen until then.
+    pub fn fail(mut self, error: ModelError) -> (Bytes, Seen) {
+        let failed = Event::Failed(error.clone());
+        let (out, mut seen) = match &mut self.way {
+            Way::Translated(translation) => {
+                (translation.writer.write(failed), self.observer.seen())
+            }
+            Way::Same | Way::WithoutUsage => {
+                (StreamWriter::new(self.client, self.reply).write(failed), self.observer.end())
+            }
+        };
+        seen.error = Some(error);
+        (out, seen)
+    }
+}
+
+/// Puts an answer together that passes by, to be kept.
+#[derive(Debug)]
+pub struct Gathering {
+    parser: Parser,
+    reader: StreamReader,
+    gather: Gather,
+    failed: bool,
+}
+
+impl Gathering {
+    /// Nothing of an answer in that dialect yet.
+    pub fn new(provider: Dialect) -> Self {
+        let (parser, reader) = (Parser::new(MOST_BYTES), StreamReader::new(provider));
+        Self { parser, reader, gather: Gather::default(), failed: false }
+    }
+
+    /// Takes the next bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let mut events = Vec::new();
+        self.failed |= self.parser.push(bytes, &mut events).is_err();
+        for event in events {
+            for event in self.reader.read(&event) {
+                self.gather.take(&event);
+            }
+        }
+    }
+
+    /// The answer, if it came to its end.
+    pub fn finish(mut self) -> Result<Answer, ModelError> {
+        for event in self.reader.end() {
+            self.gather.take(&event);
+        }
+        if self.failed { Err(crate::talk::cut_short()) } else { self.gather.finish() }
+    }
+}
+
+/// Whether a chunk of Chat says nothing but what was used.
+fn is_usage(event: &SseEvent) -> bool {
+    // Most chunks need no second look.
+    if !event.data.contains("\"usage\"") {
+        return false;
+    }
+    let Ok(chunk) = serde_json::from_str::<Value>(&event.data) else { return false };
+    let empty = chunk.get("choices").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    empty && chunk.get("usage").is_some_and(Value::is_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::talk::Usage;
+
+    const CHAT: &str = concat!(
+        "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,",
+        "\"delta\":{\"role\":\"assistant\",\"content\":\"he\"},\"finish_reason\":null}]}\n\n",
+        "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,",
+        "\"delta\":{\"content\":\"llo\"},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[],",
+        "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"total_tokens\":7}}\n\n",
+        "data: [DONE]\n\n",
+    );
+
+    fn relay(client: Dialect, include_usage: bool) -> Relay {
+        let request =
+            Request { model: "m".into(), stream: true, include_usage, ..Request::default() };
+        let reply = Reply::to(&request, 1, "c");
+        Relay::new(client, Dialect::Chat, &request, reply)
+    }
+
+    /// What the client gets, and what was seen, when the provider's bytes come in pieces of that size.
+    fn passed(mut relay: Relay, text: &str, size: usize) -> (String, Seen) {
+        let mut out = Vec::new();
+        for piece in text.as_bytes().chunks(size) {
+            out.extend_from_slice(&relay.push(Bytes::copy_from_slice(piece)).unwrap());
+        }
+        let (rest, seen) = relay.end();
+        out.extend_from_slice(&rest);
+        (String::from_utf8(out).unwrap(), seen)
+    }
+
+    #[test]
+    fn in_the_same_dialect_the_bytes_go_on_as_they_are_wherever_they_are_cut() {
+        for size in 1..CHAT.len() {
+            let (out, seen) = passed(relay(Dialect::Chat, true), CHAT, size);
+            assert_eq!(out, CHAT);
+            assert_eq!(seen.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+            assert_eq!((seen.output_bytes, seen.error), (5, None));
+        }
+    }
+
+    #[test]
+    fn a_client_that_did_not_ask_what_was_used_is_not_told_and_we_know_it_all_the_same() {
+        let expected: String =
+            CHAT.split_inclusive("\n\n").filter(|event| !event.contains("usage")).collect();
+        for size in [1, 7, CHAT.len()] {
+            let (out, seen) = passed(relay(Dialect::Chat, false), CHAT, size);
+            assert_eq!(out, expected);
+            assert_eq!(seen.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+        }
+    }
+
+    #[test]
+    fn in_another_dialect_the_client_gets_the_same_words_in_its_own() {
+        let (out, seen) = passed(relay(Dialect::Messages, true), CHAT, 10);
+        assert_eq!(seen.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+        let mut parser = Parser::new(1 << 20);
+        let mut events = Vec::new();
+        parser.push(out.as_bytes(), &mut events).unwrap();
+        let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(names.first(), Some(&"message_start"), "{out}");
+        assert_eq!(names.last(), Some(&"message_stop"), "{out}");
+        let words: String = events
+            .iter()
+            .filter_map(|event| {
+                let data: Value = serde_json::from_str(&event.data).unwrap();
+                data["delta"]["text"].as_str().map(str::to_owned)
+            })
+            .collect();
+        assert_eq!(words, "hello");
+        assert_eq!(json!(seen.stop), json!("end_turn"));
+    }
+
+    #[test]
+    fn a_stream_that_breaks_off_ends_with_an_error_in_the_clients_dialect() {
+        let cut = &CHAT[..CHAT.find("llo").unwrap()];
+        for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
+            let (out, seen) = passed(relay(client, true), cut, 9);
+            assert!(seen.error.is_some(), "{client}");
+            assert!(out.contains("error"), "{client}: {out}");
+            let mut failing = relay(client, true);
+            failing.push(Bytes::copy_from_slice(cut.as_bytes())).unwrap();
+            let (out, seen) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
+            assert!(String::from_utf8_lossy(&out).contains("silent"), "{client}");
+            assert_eq!(seen.error.unwrap().kind, Kind::Timeout);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What is done to a request before it goes to a provider, in the dialect in which the client said it.
+
+use cynode_core::models::ProviderKind;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    dialect::Dialect,
+    talk::{Kind, ModelError},
+};
+
+/// Kinds of tools that the client itself runs; all others are run by the provider.
+const RUN_BY_CLIENTS: [&str; 7] =
+    ["function", "custom", "namespace", "local_shell", "shell", "apply_patch", "tool_search"];
+
+/// What kinds of tools that clients of Messages run begin with.
+const RUN_BY_CLIENTS_OF_MESSAGES: [&str; 5] =
+    ["custom", "bash_", "text_editor_", "computer_", "memory_"];
+
+/// Fields that ask the provider to reach out by itself.
+const REACHING_OUT: [&str; 3] = ["mcp_servers", "web_search_options", "container"];
+
+/// A request whose shape we may change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shaped {
+    dialect: Dialect,
+    body: Map<String, Value>,
+}
+
+impl Shaped {
+    /// Takes a request, and refuses what is never passed on.
+    pub fn new(dialect: Dialect, body: Value) -> Result<Self, ModelError> {
+        let bad = |told: &str| Err(ModelError::new(Kind::BadRequest, told));
+        let Value::Object(body) = body else { return bad("the body is not a JSON object") };
+        if body.get("n").and_then(Value::as_u64).is_some_and(|n| n > 1) {
+            return bad("`n`: one answer at a time; ask again for another");
+        }
+        if body.get("background") == Some(&Value::Bool(true)) {
+            return bad("`background`: an answer that nobody waits for cannot be accounted for");
+        }
+        let tier = body.get("service_tier").and_then(Value::as_str);
+        if tier
+            .is_some_and(|tier| !["auto", "default", "standard", "standard_only"].contains(&tier))
+        {
+            return bad("`service_tier`: only the ordinary one has a known price");
+        }
+        Ok(Self { dialect, body })
+    }
+
+    /// The model's id, as the client wrote it.
+    pub fn model(&self) -> Option<&str> {
+        self.body.get("model").and_then(Value::as_str)
+    }
+
+    /// Whether the answer comes piece by piece.
+    pub fn streams(&self) -> bool {
+        self.body.get("stream") == Some(&Value::Bool(true))
+    }
+
+    /// Whether the client wants the pieces to end with what was used.
+    pub fn includes_usage(&self) -> bool {
+        self.dialect != Dialect::Chat
+            || self.body.get("stream_options").and_then(|options| options.get("include_usage"))
+                == Some(&Value::Bool(true))
+    }
+
+    /// The limit on the answer that the client named.
+    pub fn limit(&self) -> Option<u64> {
+        let names: &[&str] = match self.dialect {
+            Dialect::Chat => &["max_completion_tokens", "max_tokens"],
+            Dialect::Responses => &["max_output_tokens"],
+            Dialect::Messages => &["max_tokens"],
+        };
+        names.iter().find_map(|name| self.body.get(*name).and_then(Value::as_u64))
+    }
+
+    /// Takes out what the provider would do by itself: tools that it runs, servers that it calls. Every tool call passes our
+    /// gate; these would pass it by. Gives how many there were.
+    pub fn without_hosted_tools(&mut self) -> usize {
+        let dialect = self.dialect;
+        let mut removed = 0;
+        for name in REACHING_OUT {
+            removed += usize::from(self.body.shift_remove(name).is_some());
+        }
+        if let Some(Value::Array(tools)) = self.body.get_mut("tools") {
+            let before = tools.len();
+            tools.retain(|tool| run_by_client(dialect, tool));
+            removed += before - tools.len();
+            if tools.is_empty() && before > 0 {
+                self.body.shift_remove("tools");
+                self.body.shift_remove("tool_choice");
+            }
+        }
+        removed
+    }
+
+    /// Puts instructions before those of the client.
+    pub fn instruct(&mut self, text: &str) {
+        match self.dialect {
+            Dialect::Chat => {
+                let message = json!({ "role": "system", "content": text });
+                if let Some(Value::Array(messages)) = self.body.get_mut("messages") {
+                    messages.insert(0, message);
+                }
+            }
+            Dialect::Responses => {
+                let told = match self.body.get("instructions").and_then(Value::as_str) {
+                    Some(own) => format!("{text}\n\n{own}"),
+                    None => text.to_owned(),
+                };
+                self.body.insert("instructions".into(), Value::String(told));
+            }
+            Dialect::Messages => {
+                let block = json!({ "type": "text", "text": text });
+                let system = match self.body.shift_remove("system") {
+                    Some(Value::String(own)) => json!([block, { "type": "text", "text": own }]),
+                    Some(Value::Array(mut blocks)) => {
+                        blocks.insert(0, block);
+                        Value::Array(blocks)
+                    }
+                    Some(_) | None => json!([block]),
+                };
+                self.body.insert("system".into(), system);
+            }
+        }
+    }
+
+    /// The request as it is.
+    pub fn body(&self) -> Value {
+        Value::Object(self.body.clone())
+    }
+
+    /// The request, to be changed.
+    pub fn edit(&mut self, change: impl FnOnce(&mut Value)) {
+        let mut whole = Value::Object(std::mem::take(&mut self.body));
+        change(&mut whole);
+        if let Value::Object(body) = whole {
+            self.body = body;
+        }
+    }
+
+    /// The request for a provider that speaks the same dialect: its own name of the model, an answer of at most so many
+    /// tokens, and the pieces always end with what was used.
+    pub fn addressed(&self, kind: ProviderKind, upstream: &str, most: u64) -> Value {
+        let mut body = self.body.clone();
+        body.insert("model".into(), Value::String(upstream.to_owned()));
+        let name = match self.dialect {
+            Dialect::Chat if body.contains_key("max_completion_tokens") => "max_completion_tokens",
+            Dialect::Chat if kind == ProviderKind::OpenAi && !body.contains_key("max_tokens") => {
+                "max_completion_tokens"
+            }
+            Dialect::Chat | Dialect::Messages => "max_tokens",
+            Dialect::Responses => "max_output_tokens",
+        };
+        body.insert(name.into(), json!(most));
+        match self.dialect {
+            Dialect::Chat if self.streams() => {
+                let options = body.entry("stream_options").or_insert_with(|| json!({}));
+                if let Value::Object(options) = options {
+                    options.insert("include_usage".into(), Value::Bool(true));
+                } else {
+                    *options = json!({ "include_usage": true });
+                }
+            }
+            // What was asked is not left with the provider unless the client says so.
+            Dialect::Responses => {
+                body.entry("store").or_insert(Value::Bool(false));
+            }
+            Dialect::Chat | Dialect::Messages => {}
+        }
+        Value::Object(body)
+    }
+}
+
+fn run_by_client(dialect: Dialect, tool: &Value) -> bool {
+    let kind = tool.get("type").and_then(Value::as_str);
+    match (dialect, kind) {
+        (Dialect::Messages, None) => true,
+        (Dialect::Messages, Some(kind)) => {
+            RUN_BY_CLIENTS_OF_MESSAGES.iter().any(|known| kind.starts_with(known))
+        }
+        (Dialect::Chat | Dialect::Responses, Some(kind)) => RUN_BY_CLIENTS.contains(&kind),
+        (Dialect::Chat | Dialect::Responses, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shaped(dialect: Dialect, body: Value) -> Shaped {
+        Shaped::new(dialect, body).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_accounted_for_is_refused() {
+        for body in [
+            json!([]),
+            json!({ "n": 2 }),
+            json!({ "background": true }),
+            json!({ "service_tier": "priority" }),
+        ] {
+            let error = Shaped::new(Dialect::Chat, body.clone()).unwrap_err();
+            assert_eq!(error.kind, Kind::BadRequest, "{body}");
+        }
+    }
+
+    #[test]
+    fn tools_that_the_provider_would_run_are_taken_out_and_the_clients_own_stay() {
+        let own = json!([{ "type": "function", "name": "a" }, { "type": "custom", "name": "b" }]);
+        let mut request = shaped(
+            Dialect::Responses,
+            json!({ "tools": [own[0], { "type": "web_search" }, own[1], { "type": "mcp" }] }),
+        );
+        assert_eq!(request.without_hosted_tools(), 2);
+        assert_eq!(request.body(), json!({ "tools": own }));
+
+        let own = json!([{ "name": "a", "input_schema": {} }, { "type": "bash_20250124", "name": "bash" }]);
+        let mut request = shaped(
+            Dialect::Messages,
+            json!({ "tools": [own[0], { "type": "web_search_20260209", "name": "w" }, own[1]], "mcp_servers": [{}] }),
+        );
+        assert_eq!(request.without_hosted_tools(), 2);
+        assert_eq!(request.body(), json!({ "tools": own }));
+
+        let mut request = shaped(
+            Dialect::Chat,
+            json!({ "tools": [{ "type": "web_search" }], "tool_choice": "auto", "web_search_options": {} }),
+        );
+        assert_eq!(request.without_hosted_tools(), 2);
+        assert_eq!(request.body(), json!({}));
+    }
+
+    #[test]
+    fn a_request_is_addressed_with_the_providers_name_a_limit_and_a_count() {
+        let chat = json!({ "model": "ours", "messages": [], "stream": true, "max_tokens": 9000 });
+        let addressed =
+            shaped(Dialect::Chat, chat).addressed(ProviderKind::Compatible, "theirs", 100);
+        assert_eq!(
+            addressed,
+            json!({ "model": "theirs", "messages": [], "stream": true, "max_tokens": 100,
+                "stream_options": { "include_usage": true } })
+        );
+        let addressed = shaped(Dialect::Chat, json!({ "model": "ours" }));
+        let addressed = addressed.addressed(ProviderKind::OpenAi, "theirs", 7);
+        assert_eq!(addressed, json!({ "model": "theirs", "max_completion_tokens": 7 }));
+        let addressed = shaped(Dialect::Responses, json!({ "model": "ours", "store": true }));
+        let addressed = addressed.addressed(ProviderKind::OpenAi, "theirs", 7);
+        assert_eq!(addressed, json!({ "model": "theirs", "store": true, "max_output_tokens": 7 }));
+        let addressed = shaped(Dialect::Messages, json!({ "model": "ours", "stream": true }));
+        let addressed = addressed.addressed(ProviderKind::Anthropic, "theirs", 7);
+        assert_eq!(addressed, json!({ "model": "theirs", "stream": true, "max_tokens": 7 }));
+    }
+
+    #[test]
+    fn instructions_come_before_those_of_the_client_in_every_dialect() {
+        let mut chat =
+            shaped(Dialect::Chat, json!({ "messages": [{ "role": "user", "content": "q" }] }));
+        chat.instruct("first");
+        let expected =
+            json!([{ "role": "system", "content": "first" }, { "role": "user", "content": "q" }]);
+        assert_eq!(chat.body()["messages"], expected);
+        let mut responses = shaped(Dialect::Responses, json!({ "instructions": "own" }));
+        responses.instruct("first");
+        assert_eq!(responses.body()["instructions"], "first\n\nown");
+        for (system, count) in
+            [(json!("own"), 2), (json!([{ "type": "text", "text": "own" }]), 2), (Value::Null, 1)]
+        {
+            let mut messages = shaped(Dialect::Messages, json!({ "system": system }));
+            messages.instruct("first");
+            let blocks = messages.body()["system"].clone();
+            assert_eq!(blocks[0], json!({ "type": "text", "text": "first" }));
+            assert_eq!(blocks.as_array().map(Vec::len), Some(count));
+        }
+    }
+}

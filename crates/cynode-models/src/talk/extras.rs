@@ -1,0 +1,179 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::ModelError;
+use crate::dialect::{Dialect, is_openai};
+
+/// Fields that have no word of ours, with the dialect that they were said in.
+///
+/// Written in the same dialect they come out as they came in. Another dialect leaves out what is only a hint, and refuses
+/// the rest: what a caller asked for is never lost without a word.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Extras {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    from: Option<Dialect>,
+    #[serde(skip_serializing_if = "Map::is_empty", default)]
+    fields: Map<String, Value>,
+}
+
+/// Where extra fields stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Request,
+    Message,
+    Part,
+    Tool,
+    /// How a model thinks: all of it is hints.
+    Thinking,
+}
+
+impl Extras {
+    /// `fields` as said in `from`.
+    pub fn new(from: Dialect, fields: Map<String, Value>) -> Self {
+        Self { from: (!fields.is_empty()).then_some(from), fields }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// These and `others`, both said in `from`.
+    pub(crate) fn and(mut self, others: &Self, from: Dialect) -> Self {
+        self.fields.extend(others.fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+        Self::new(from, self.fields)
+    }
+
+    /// These without a field that only says what is so anyway.
+    pub(crate) fn without(mut self, name: &str, default: &str) -> Self {
+        self.fields.retain(|field, value| field != name || *value != default);
+        if self.fields.is_empty() { Self::default() } else { self }
+    }
+
+    /// The field called `name`.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name)
+    }
+
+    /// Adds to `out` what `to` understands; refuses what it does not and must not lose.
+    pub(crate) fn put_into(
+        &self,
+        level: Level,
+        to: Dialect,
+        out: &mut Map<String, Value>,
+    ) -> Result<(), ModelError> {
+        let Some(from) = self.from else { return Ok(()) };
+        for (name, value) in &self.fields {
+            let same = from == to || (is_openai(from) && is_openai(to) && shared(level, name));
+            if same {
+                out.entry(name.as_str()).or_insert_with(|| value.clone());
+            } else if !(is_hint(level, from, name) || is_neutral(name, value)) {
+                return Err(ModelError::bad(format!(
+                    "`{name}` of {from} cannot be said in {to}, which this model's provider speaks"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What both `OpenAI` dialects call by one name.
+fn shared(level: Level, name: &str) -> bool {
+    match level {
+        Level::Request => matches!(
+            name,
+            "metadata"
+                | "moderation"
+                | "prompt_cache_key"
+                | "prompt_cache_options"
+                | "prompt_cache_retention"
+                | "safety_identifier"
+                | "service_tier"
+                | "top_logprobs"
+        ),
+        Level::Part => matches!(name, "detail" | "prompt_cache_breakpoint"),
+        Level::Message | Level::Tool | Level::Thinking => false,
+    }
+}
+
+/// What another dialect may leave out: it changes cost, speed, caching or bookkeeping, not what is asked.
+fn is_hint(level: Level, from: Dialect, name: &str) -> bool {
+    match level {
+        Level::Request => match from {
+            Dialect::Chat => matches!(
+                name,
+                "metadata"
+                    | "prompt_cache_key"
+                    | "prompt_cache_options"
+                    | "prompt_cache_retention"
+                    | "safety_identifier"
+                    | "service_tier"
+                    | "store"
+                    | "stream_options"
+            ),
+            Dialect::Responses => matches!(
+                name,
+                "client_metadata"
+                    | "include"
+                    | "metadata"
+                    | "prompt_cache_key"
+                    | "prompt_cache_options"
+                    | "prompt_cache_retention"
+                    | "safety_identifier"
+                    | "service_tier"
+                    | "store"
+                    | "stream_options"
+            ),
+            Dialect::Messages => matches!(
+                name,
+                "cache_control"
+                    | "context_management"
+                    | "diagnostics"
+                    | "metadata"
+                    | "service_tier"
+                    | "speed"
+            ),
+        },
+        Level::Thinking => true,
+        Level::Message => matches!(name, "id" | "name" | "phase" | "status"),
+        Level::Part => matches!(
+            name,
+            "annotations"
+                | "cache_control"
+                | "created_by"
+                | "detail"
+                | "id"
+                | "logprobs"
+                | "prompt_cache_breakpoint"
+                | "status"
+        ),
+        Level::Tool => matches!(
+            name,
+            "cache_control"
+                | "defer_loading"
+                | "eager_input_streaming"
+                | "input_examples"
+                | "output_schema"
+        ),
+    }
+}
+
+/// Values that ask for nothing.
+fn is_neutral(name: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(on) => !on,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(word) => name == "truncation" && word == "disabled",
+        Value::Array(items) => {
+            items.is_empty()
+                || (name == "modalities" && items == &["text"])
+                || (name == "allowed_callers" && items == &["direct"])
+        }
+        Value::Object(fields) => {
+            fields.is_empty()
+                || (name == "caller" && fields.get("type").is_some_and(|kind| kind == "direct"))
+                || (name == "citations" && fields.get("enabled") == Some(&Value::Bool(false)))
+        }
+    }
+}

@@ -1,0 +1,193 @@
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Extras;
+use crate::dialect::Dialect;
+
+/// One piece of a message or of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Words.
+    Text(Text),
+    /// A picture.
+    Image(Image),
+    /// A document.
+    Document(Document),
+    /// The model wants a tool to be called.
+    ToolCall(ToolCall),
+    /// What a tool gave back.
+    ToolResult(ToolResult),
+    /// What the model thought on the way.
+    Reasoning(Reasoning),
+    /// The words with which the model declined.
+    Refusal(String),
+    /// Something that only its own dialect understands.
+    Foreign(Foreign),
+}
+
+impl Part {
+    /// Plain words.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(Text::plain(text))
+    }
+}
+
+/// Words, as the instructions and messages are made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Text {
+    /// The words.
+    pub text: String,
+    /// What the dialect adds, such as a mark for caching.
+    #[serde(skip_serializing_if = "Extras::is_empty", default)]
+    pub extras: Extras,
+}
+
+impl Text {
+    /// Words and nothing else.
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), extras: Extras::default() }
+    }
+}
+
+/// A picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Image {
+    /// Where it is.
+    pub source: ImageSource,
+    /// What the dialect adds.
+    #[serde(skip_serializing_if = "Extras::is_empty", default)]
+    pub extras: Extras,
+}
+
+/// Where a picture is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageSource {
+    /// At an address that the provider fetches.
+    Url(String),
+    /// In the message.
+    Base64 {
+        /// Such as `image/png`.
+        media_type: String,
+        /// The bytes.
+        data: String,
+    },
+    /// In the provider's own store: only that provider knows it.
+    File {
+        /// Whose store.
+        from: Dialect,
+        /// Its name there.
+        id: String,
+    },
+}
+
+/// A document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// Where it is.
+    pub source: DocumentSource,
+    /// What it is called.
+    pub name: Option<String>,
+    /// What the dialect adds.
+    #[serde(skip_serializing_if = "Extras::is_empty", default)]
+    pub extras: Extras,
+}
+
+/// Where a document is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DocumentSource {
+    /// At an address that the provider fetches.
+    Url(String),
+    /// In the message.
+    Base64 {
+        /// Such as `application/pdf`.
+        media_type: String,
+        /// The bytes.
+        data: String,
+    },
+    /// In the message, as words.
+    Text(String),
+    /// In the provider's own store: only that provider knows it.
+    File {
+        /// Whose store.
+        from: Dialect,
+        /// Its name there.
+        id: String,
+    },
+}
+
+/// A call of a tool, as the model wrote it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// What the result refers to.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The group that the tool is in, if it is in one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub namespace: Option<String>,
+    /// What the tool is given.
+    pub input: Input,
+    /// What the dialect adds.
+    #[serde(skip_serializing_if = "Extras::is_empty", default)]
+    pub extras: Extras,
+}
+
+/// What a tool is given, as text: it is the model's, and nobody here writes it anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// A JSON object, if the model made no mistake.
+    Json(String),
+    /// Free text, for a custom tool.
+    Free(String),
+}
+
+/// What a tool gave back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// The call.
+    pub id: String,
+    /// Words, pictures, documents.
+    pub parts: Vec<Part>,
+    /// Whether the tool failed. Only Messages can say it.
+    pub is_error: bool,
+    /// Whether a custom tool gave it.
+    pub custom: bool,
+    /// What the dialect adds.
+    #[serde(skip_serializing_if = "Extras::is_empty", default)]
+    pub extras: Extras,
+}
+
+/// What the model thought on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reasoning {
+    /// The thought, or a summary of it; empty when the provider keeps it to itself.
+    pub text: String,
+    /// With what the provider knows its own thought again.
+    pub seal: Option<Seal>,
+}
+
+/// A provider's mark on a thought. Nobody but that provider can read or check it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// The dialect of the provider that made it.
+    pub by: Dialect,
+    /// The name of the thought, where there is one.
+    pub id: Option<String>,
+    /// The mark itself.
+    pub data: String,
+    /// Whether the thought is inside the mark and nowhere else.
+    pub redacted: bool,
+}
+
+/// Something that only its own dialect understands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Foreign {
+    /// The dialect.
+    pub from: Dialect,
+    /// The thing, as it was said.
+    pub value: Value,
+}

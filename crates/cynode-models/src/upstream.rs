@@ -1,0 +1,257 @@
+//! The way out to a provider.
+
+use std::{error::Error as _, time::Duration};
+
+use bytes::Bytes;
+use cynode_core::models::{Dialect, ProviderKind};
+use futures::{Stream, StreamExt, TryStreamExt};
+use reqwest::{
+    Client, StatusCode,
+    header::{
+        ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+    },
+    redirect::Policy,
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use url::Url;
+
+use crate::{
+    dialect::Speak as _,
+    talk::{Kind, ModelError},
+};
+
+/// Longest time to connect.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Most bytes of an answer that comes whole.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// Most bytes of an error.
+const MOST_ERROR: usize = 64 * 1024;
+
+/// The revision of Messages that is spoken when the client names none.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// What a client may say to the provider beside its request, where both speak the same dialect.
+pub const FORWARDED: [&str; 2] = ["anthropic-beta", "anthropic-version"];
+
+/// A provider that is reached over the network.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// What kind it is.
+    pub kind: ProviderKind,
+    /// How it is spoken to.
+    pub dialect: Dialect,
+    /// Its address, `/v1` included.
+    pub base_url: Url,
+}
+
+/// Makes requests of providers.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    client: Client,
+}
+
+/// What a provider gave back before its answer: it has accepted the request.
+#[derive(Debug)]
+pub struct Accepted {
+    response: reqwest::Response,
+}
+
+impl Upstream {
+    /// Opens the way. `idle` is the longest time that a provider may be silent.
+    pub fn new(idle: Duration) -> Result<Self, ModelError> {
+        let client = Client::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(idle)
+            // A key goes where the admin said and nowhere else.
+            .redirect(Policy::none())
+            .pool_idle_timeout(Duration::from_mins(1))
+            .tcp_nodelay(true)
+            .no_proxy()
+            .build()
+            .map_err(|error| ModelError::new(Kind::Unavailable, told(&error)))?;
+        Ok(Self { client })
+    }
+
+    /// Asks a provider. Once this gives `Ok`, the provider works on the answer.
+    pub async fn ask(
+        &self,
+        place: &Place,
+        key: Option<&SecretString>,
+        forwarded: &[(String, String)],
+        body: Vec<u8>,
+        stream: bool,
+    ) -> Result<Accepted, ModelError> {
+        let headers = headers(place, key, forwarded, stream)?;
+        let request = self.client.post(address(place)).headers(headers).body(body);
+        let response = request.send().await.map_err(|error| failure(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(Accepted { response });
+        }
+        if status.is_redirection() {
+            let told = format!("the provider sends us elsewhere ({status}), which is not followed");
+            return Err(ModelError::new(Kind::Upstream, told));
+        }
+        let wait = retry_after(response.headers());
+        let body = read(response, MOST_ERROR).await.unwrap_or_default();
+        let body = serde_json::from_slice(&body).unwrap_or_else(|_| {
+            // What is not JSON may be anything, a page of a proxy for one; the status says enough.
+            let reason = status.canonical_reason().unwrap_or("an error");
+            Value::String(format!("the provider answered {} ({reason})", status.as_u16()))
+        });
+        Err(place.dialect.read_error(status.as_u16(), &body, wait))
+    }
+}
+
+impl Accepted {
+    /// The whole answer.
+    pub async fn whole(self) -> Result<Value, ModelError> {
+        let body = read(self.response, MOST_BYTES).await?;
+        serde_json::from_slice(&body)
+            .map_err(|_| ModelError::new(Kind::Upstream, "the provider's answer is not JSON"))
+    }
+
+    /// The answer as it comes.
+    pub fn pieces(self) -> impl Stream<Item = Result<Bytes, ModelError>> + Send + Unpin {
+        self.response.bytes_stream().map_err(|error| failure(&error)).boxed()
+    }
+}
+
+fn address(place: &Place) -> Url {
+    let mut url = place.base_url.clone();
+    let path = match place.dialect {
+        Dialect::Chat => "chat/completions",
+        Dialect::Responses => "responses",
+        Dialect::Messages => "messages",
+    };
+    let whole = format!("{}/{path}", url.path().trim_end_matches('/'));
+    url.set_path(&whole);
+    url
+}
+
+fn headers(
+    place: &Place,
+    key: Option<&SecretString>,
+    forwarded: &[(String, String)],
+    stream: bool,
+) -> Result<HeaderMap, ModelError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let accept = if stream { "text/event-stream" } else { "application/json" };
+    headers.insert(ACCEPT, HeaderValue::from_static(accept));
+    if place.dialect == Dialect::Messages {
+        headers.insert("anthropic-version", HeaderValue::from_static(ANTHROPIC_VERSION));
+        for (name, value) in forwarded {
+            let pair = name.parse::<HeaderName>().ok().zip(HeaderValue::from_str(value).ok());
+            if let Some((name, value)) = pair.filter(|_| FORWARDED.contains(&name.as_str())) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    if let Some(key) = key {
+        let secret = |text: String| {
+            let value = HeaderValue::from_str(&text);
+            let mut value = value.map_err(|_| {
+                ModelError::new(Kind::Unavailable, "the provider's key cannot be sent")
+            })?;
+            value.set_sensitive(true);
+            Ok(value)
+        };
+        if place.dialect == Dialect::Messages {
+            headers.insert("x-api-key", secret(key.expose_secret().to_owned())?);
+        }
+        if place.kind != ProviderKind::Anthropic {
+            headers.insert(AUTHORIZATION, secret(format!("Bearer {}", key.expose_secret()))?);
+        }
+    }
+    Ok(headers)
+}
+
+/// How long the provider wants to be left alone, as `retry-after` says in seconds. A date is not looked at.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, ModelError> {
+    let mut body = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| failure(&error))?;
+        if body.len() + piece.len() > most {
+            return Err(ModelError::new(Kind::Upstream, "the provider's answer is too long"));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+fn failure(error: &reqwest::Error) -> ModelError {
+    let kind = if error.is_timeout() {
+        Kind::Timeout
+    } else if error.is_connect() || error.status() == Some(StatusCode::BAD_GATEWAY) {
+        Kind::Unavailable
+    } else {
+        Kind::Upstream
+    };
+    ModelError::new(kind, format!("the provider could not be asked: {}", told(error)))
+}
+
+/// The causes of an error, without the address, which people may have written things into.
+fn told(error: &reqwest::Error) -> String {
+    error.source().map_or_else(|| "the connection failed".into(), cynode_core::causes::told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(dialect: Dialect, base_url: &str) -> Place {
+        Place { kind: ProviderKind::Compatible, dialect, base_url: base_url.parse().unwrap() }
+    }
+
+    #[test]
+    fn each_dialect_has_its_path_below_the_address() {
+        let asked = |dialect, base| address(&place(dialect, base)).to_string();
+        assert_eq!(asked(Dialect::Chat, "http://h:1/v1"), "http://h:1/v1/chat/completions");
+        assert_eq!(asked(Dialect::Responses, "http://h/v1/"), "http://h/v1/responses");
+        assert_eq!(asked(Dialect::Messages, "https://h/a/v1"), "https://h/a/v1/messages");
+    }
+
+    #[test]
+    fn a_key_goes_into_the_headers_that_the_provider_reads_and_is_marked_as_secret() {
+        let key = SecretString::from("k-1");
+        let sent = headers(&place(Dialect::Chat, "http://h/v1"), Some(&key), &[], true).unwrap();
+        assert_eq!(sent[AUTHORIZATION], "Bearer k-1");
+        assert!(sent[AUTHORIZATION].is_sensitive());
+        assert!(!sent.contains_key("x-api-key"));
+        let mut anthropic = place(Dialect::Messages, "http://h/v1");
+        anthropic.kind = ProviderKind::Anthropic;
+        let said = [("anthropic-beta", "b1"), ("host", "elsewhere"), ("x-api-key", "k-2")];
+        let said = said.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let sent = headers(&anthropic, Some(&key), &said, false).unwrap();
+        assert!(!sent.contains_key("host"));
+        assert_eq!(sent["x-api-key"], "k-1");
+        assert_eq!(sent["anthropic-version"], ANTHROPIC_VERSION);
+        assert_eq!(sent["anthropic-beta"], "b1");
+        assert!(!sent.contains_key(AUTHORIZATION));
+    }
+
+    #[test]
+    fn a_wait_is_read_from_seconds_only() {
+        let wait = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(text));
+            retry_after(&headers)
+        };
+        assert_eq!(wait("2"), Some(Duration::from_secs(2)));
+        assert_eq!(wait("0.5"), Some(Duration::from_millis(500)));
+        assert_eq!(wait("Wed, 21 Oct 2026 07:28:00 GMT"), None);
+        assert_eq!(wait("-1"), None);
+        assert_eq!(wait("nan"), None);
+    }
+}

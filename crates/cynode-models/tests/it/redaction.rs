@@ -1,0 +1,9 @@
+//! Secrets are planted and must be gone; ordinary text must stay.
+
+mod corpus;
+mod json;
+mod known;
+mod ordinary;
+mod planted;
+mod streams;
+mod support;

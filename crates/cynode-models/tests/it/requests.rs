@@ -1,0 +1,104 @@
+//! Choices that the caller of a provider has.
+
+use cynode_models::{
+    dialect::{Dialect, Speak as _, Target},
+    talk::{Kind, Message, Output, Part, Reasoning, Request, Role, Seal},
+};
+use serde_json::json;
+
+fn asked() -> Request {
+    Request {
+        model: "m".into(),
+        messages: vec![Message::new(Role::User, vec![Part::text("Hi")])],
+        ..Request::default()
+    }
+}
+
+#[test]
+fn messages_has_the_limit_that_the_caller_gives_when_the_client_names_none() {
+    let target = Target { default_max_tokens: 77, ..Target::default() };
+    let written = Dialect::Messages.write_request(&asked(), &target).unwrap();
+    assert_eq!(
+        written,
+        json!({ "model": "m", "max_tokens": 77, "messages": [{ "role": "user", "content": "Hi" }] })
+    );
+}
+
+#[test]
+fn a_local_server_gets_the_limit_by_its_old_name() {
+    let target = Target { max_completion_tokens: false, ..Target::default() };
+    let request = Request { max_output_tokens: Some(9), ..asked() };
+    let written = Dialect::Chat.write_request(&request, &target).unwrap();
+    assert_eq!(
+        written,
+        json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 9 })
+    );
+}
+
+#[test]
+fn a_provider_of_messages_without_answers_by_schema_refuses_them() {
+    let target = Target { schema_output: false, ..Target::default() };
+    let output =
+        Output::JsonSchema { name: None, description: None, schema: json!({}), strict: true };
+    let request = Request { output: Some(output), ..asked() };
+    let error = Dialect::Messages.write_request(&request, &target).unwrap_err();
+    assert_eq!(
+        (error.kind, error.message.as_str()),
+        (Kind::BadRequest, "this model's provider knows no answers by a JSON schema")
+    );
+}
+
+#[test]
+fn thoughts_go_back_to_a_server_of_chat_only_if_it_wants_them() {
+    let thought = Part::Reasoning(Reasoning { text: "Hm.".into(), seal: None });
+    let turn = Message::new(Role::Assistant, vec![thought, Part::text("Yes.")]);
+    let request = Request { messages: vec![turn], ..asked() };
+    let said = |reasoning_content| {
+        let target = Target { reasoning_content, ..Target::default() };
+        Dialect::Chat.write_request(&request, &target).unwrap()["messages"].clone()
+    };
+    assert_eq!(said(false), json!([{ "role": "assistant", "content": "Yes." }]));
+    assert_eq!(
+        said(true),
+        json!([{ "role": "assistant", "content": "Yes.", "reasoning_content": "Hm." }])
+    );
+}
+
+#[test]
+fn a_seal_comes_back_to_its_provider_through_a_client_of_another_dialect() {
+    let seal = |by, id: Option<&str>, redacted| Seal {
+        by,
+        id: id.map(str::to_owned),
+        data: "a.b=".into(),
+        redacted,
+    };
+    let through = [
+        (Dialect::Messages, seal(Dialect::Responses, Some("rs_1"), false)),
+        (Dialect::Responses, seal(Dialect::Messages, None, false)),
+        (Dialect::Responses, seal(Dialect::Messages, None, true)),
+    ];
+    for (client, seal) in through {
+        let text = if seal.redacted { "" } else { "Hm." };
+        let thought = Reasoning { text: text.into(), seal: Some(seal.clone()) };
+        let answer = cynode_models::talk::Answer {
+            id: "a".into(),
+            model: "m".into(),
+            parts: vec![Part::Reasoning(thought.clone())],
+            stop: cynode_models::talk::Stop::EndTurn,
+            usage: None,
+        };
+        let told = client.write_answer(&answer, &cynode_models::dialect::Reply::default()).unwrap();
+        let given_back = match client {
+            Dialect::Messages => json!({ "model": "m", "max_tokens": 1, "messages": [
+                { "role": "assistant", "content": told["content"] },
+            ] }),
+            Dialect::Chat | Dialect::Responses => json!({ "model": "m", "input": told["output"] }),
+        };
+        let request = client.read_request(&given_back).unwrap();
+        assert_eq!(request.messages[0].parts, [Part::Reasoning(thought)], "through {client}");
+        let back = seal.by.write_request(&request, &Target::default()).unwrap();
+        assert!(back.to_string().contains("\"a.b=\""), "{back}");
+        let other = client.write_request(&request, &Target::default()).unwrap();
+        assert!(!other.to_string().contains("a.b="), "{other}");
+    }
+}

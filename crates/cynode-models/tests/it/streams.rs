@@ -1,0 +1,110 @@
+//! Bytes of streams.
+
+use cynode_models::{
+    dialect::{Dialect, Reply, StreamReader, StreamWriter},
+    sse::{Parser, SseEvent, TooLong},
+    talk::{Answer, Event, Part, Stop},
+};
+
+use crate::support::{parse, read_stream, write_stream};
+
+fn event(name: &str, data: &str) -> SseEvent {
+    SseEvent { name: name.into(), data: data.into() }
+}
+
+#[test]
+fn the_parser_knows_comments_names_several_lines_and_every_line_ending() {
+    let bytes = "\u{feff}: hello\r\nevent: a\rdata: 1\ndata:2\r\ndata\r\n\r\nid: 7\nretry: 3\n\ndata:  x\n\nevent: lost";
+    assert_eq!(parse(bytes.as_bytes()), [event("a", "1\n2\n"), event("", " x")]);
+}
+
+#[test]
+fn the_parser_gives_the_same_events_however_the_bytes_are_cut() {
+    let bytes =
+        "event: ä\r\ndata: é🦀\r\n\r\n:c\rdata: {\"a\":\rdata: 1}\r\rdata: z\n\n".as_bytes();
+    let whole = parse(bytes);
+    assert_eq!(whole, [event("ä", "é🦀"), event("", "{\"a\":\n1}"), event("", "z")]);
+    for first in 0..=bytes.len() {
+        for second in first..=bytes.len() {
+            let (mut parser, mut events) = (Parser::new(100), Vec::new());
+            for piece in [&bytes[..first], &bytes[first..second], &bytes[second..]] {
+                parser.push(piece, &mut events).unwrap();
+            }
+            assert_eq!(events, whole, "cut at {first} and {second}");
+        }
+    }
+}
+
+#[test]
+fn the_parser_refuses_an_event_that_is_too_long_in_one_line_or_in_many() {
+    let refused = Err(TooLong { limit: 20 });
+    let one = format!("data: {}", "x".repeat(30));
+    assert_eq!(Parser::new(20).push(one.as_bytes(), &mut Vec::new()), refused);
+    let many = "data: xxxx\n".repeat(6);
+    assert_eq!(Parser::new(20).push(many.as_bytes(), &mut Vec::new()), refused);
+    let (mut short, mut events) = (Parser::new(20), Vec::new());
+    assert_eq!(short.push("data: xxxx\n\n".repeat(6).as_bytes(), &mut events), Ok(()));
+    assert_eq!(events.len(), 6);
+}
+
+#[test]
+fn a_client_of_messages_gets_these_bytes() {
+    let answer = Answer {
+        id: "msg_1".into(),
+        model: "m".into(),
+        parts: vec![Part::text("Hi")],
+        stop: Stop::EndTurn,
+        usage: None,
+    };
+    let bytes = write_stream(Dialect::Messages, answer.events(), &Reply::default());
+    let lines: Vec<_> = String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
+    let names: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("event: ")).collect();
+    assert_eq!(
+        names,
+        [
+            "message_start",
+            "ping",
+            "content_block_start",
+            "content_block_delta",
+            "content_block_stop",
+            "message_delta",
+            "message_stop"
+        ]
+    );
+    assert_eq!(
+        &lines[9..12],
+        [
+            "event: content_block_delta",
+            r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#,
+            ""
+        ]
+    );
+}
+
+#[test]
+fn a_ping_says_nothing_to_any_reader() {
+    for dialect in Dialect::ALL.iter().copied() {
+        let writer = StreamWriter::new(dialect, Reply::default());
+        let mut reader = StreamReader::new(dialect);
+        let said: Vec<Event> =
+            parse(writer.ping()).iter().flat_map(|event| reader.read(event)).collect();
+        assert_eq!(said, [], "{dialect}");
+    }
+}
+
+#[test]
+fn nothing_follows_the_end_of_an_answer() {
+    for dialect in Dialect::ALL.iter().copied() {
+        let answer = Answer {
+            id: "a".into(),
+            model: "m".into(),
+            parts: vec![Part::text("Hi")],
+            stop: Stop::EndTurn,
+            usage: None,
+        };
+        let mut events = parse(&write_stream(dialect, answer.events(), &Reply::default()));
+        let once = read_stream(dialect, &events);
+        events.extend(events.clone());
+        assert_eq!(read_stream(dialect, &events), once, "{dialect}");
+    }
+}

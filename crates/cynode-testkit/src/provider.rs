@@ -1,0 +1,210 @@
+//! A provider of models on loopback that speaks the wire formats of the real ones and remembers what it was sent.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use cynode_models::{
+    dialect::{Dialect, Reply, Speak as _, StreamWriter},
+    talk::{Answer, Event, Part, Stop, Usage},
+};
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::Notify};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How the provider behaves.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    /// The words of its answer, a piece each.
+    pub words: Vec<String>,
+    /// What it says was used; nothing when it is `None`.
+    pub usage: Option<Usage>,
+    /// A failure instead of an answer: status, body and `retry-after`.
+    pub fails: Option<(u16, Value, Option<u64>)>,
+    /// How long it waits before each piece.
+    pub pause: Duration,
+    /// Whether it stops after the first piece until it is let go on.
+    pub stalls: bool,
+    /// Whether it ends the connection after the first piece.
+    pub breaks_off: bool,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self {
+            words: ["Hello", " ", "there"].map(str::to_owned).into(),
+            usage: Some(Usage { input: 20, output: 3, ..Usage::default() }),
+            fails: None,
+            pause: Duration::ZERO,
+            stalls: false,
+            breaks_off: false,
+        }
+    }
+}
+
+/// One request, as it came.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The path.
+    pub path: String,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Value,
+}
+
+/// A provider that is being served.
+pub struct TestProvider {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+}
+
+struct Shared {
+    behaviour: Mutex<Behaviour>,
+    sent: Mutex<Vec<Sent>>,
+    go_on: Notify,
+}
+
+impl TestProvider {
+    /// Serves a provider on a free port.
+    pub async fn serve(behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::over(listener, behaviour)
+    }
+
+    /// Serves a provider on a port that was taken.
+    pub fn over(listener: TcpListener, behaviour: Behaviour) -> Self {
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            behaviour: Mutex::new(behaviour),
+            sent: Mutex::default(),
+            go_on: Notify::new(),
+        });
+        let router = Router::new()
+            .route("/v1/chat/completions", post(answer))
+            .route("/v1/responses", post(answer))
+            .route("/v1/messages", post(answer))
+            .with_state(shared.clone());
+        let stop = CancellationToken::new();
+        let until = stop.clone().cancelled_owned();
+        TaskTracker::new().spawn(async move {
+            let _ = axum::serve(listener, router).with_graceful_shutdown(until).await;
+        });
+        Self { address, shared, stop }
+    }
+
+    /// Its address, `/v1` included.
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Behaves otherwise from now on.
+    pub fn behave(&self, behaviour: Behaviour) {
+        *self.shared.behaviour.lock().unwrap() = behaviour;
+    }
+
+    /// Lets an answer that stalls go on.
+    pub fn go_on(&self) {
+        self.shared.go_on.notify_one();
+    }
+
+    /// What it was sent so far.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.shared.sent.lock().unwrap().clone()
+    }
+}
+
+impl Drop for TestProvider {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let dialect = match uri.path() {
+        "/v1/chat/completions" => Dialect::Chat,
+        "/v1/responses" => Dialect::Responses,
+        _ => Dialect::Messages,
+    };
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let behaviour = shared.behaviour.lock().unwrap().clone();
+    shared.sent.lock().unwrap().push(Sent {
+        path: uri.path().to_owned(),
+        headers,
+        body: body.clone(),
+    });
+    if let Some((status, body, wait)) = behaviour.fails {
+        let mut response =
+            (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response();
+        if let Some(wait) = wait {
+            response.headers_mut().insert(header::RETRY_AFTER, wait.into());
+        }
+        return response;
+    }
+    let answer = Answer {
+        id: "answer-1".into(),
+        model: body["model"].as_str().unwrap_or_default().to_owned(),
+        parts: vec![Part::text(behaviour.words.concat())],
+        stop: Stop::EndTurn,
+        usage: behaviour.usage,
+    };
+    let include_usage = body["stream_options"]["include_usage"] == json!(true);
+    let reply = Reply { created: 1, id: "answer-1".into(), include_usage, ..Reply::default() };
+    if body["stream"] != json!(true) {
+        return axum::Json(dialect.write_answer(&answer, &reply).unwrap()).into_response();
+    }
+    let mut writer = StreamWriter::new(dialect, reply);
+    let mut pieces = Vec::new();
+    for event in answer.events() {
+        match event {
+            Event::TextDelta { index, .. } => {
+                for text in &behaviour.words {
+                    pieces.push(writer.write(Event::TextDelta { index, text: text.clone() }));
+                }
+            }
+            event => pieces.push(writer.write(event)),
+        }
+    }
+    pieces.retain(|piece| !piece.is_empty());
+    let first = pieces.iter().position(|piece| contains(piece, &behaviour.words[0])).unwrap_or(0);
+    if behaviour.breaks_off {
+        pieces.truncate(first + 1);
+    }
+    let (pause, stalls) = (behaviour.pause, behaviour.stalls);
+    let pieces = stream::iter(pieces.into_iter().enumerate()).then(move |(at, piece)| {
+        let shared = shared.clone();
+        async move {
+            if stalls && at == first + 1 {
+                shared.go_on.notified().await;
+            }
+            if !pause.is_zero() {
+                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+            }
+            Ok::<_, Infallible>(piece)
+        }
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()
+}
+
+fn contains(piece: &[u8], word: &str) -> bool {
+    let word = json!(word).to_string();
+    piece.windows(word.len()).any(|part| part == word.as_bytes())
+}
