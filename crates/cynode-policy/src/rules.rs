@@ -4,22 +4,28 @@
 //! misspells an argument is refused when it is written and not ignored when it matters. A rule that cannot be decided refuses.
 
 mod cedar_schema;
+mod subjects;
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use cedar_policy::{
-    Authorizer, Context, Effect, Entities, EntityUid, Policy, PolicyId, PolicySet, Request, Schema,
-    ValidationMode, Validator,
+    Authorizer, Effect, Entities, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator,
 };
 use cynode_core::causes::told;
 use serde_json::{Value, json};
 
 use crate::{
     agents::Agent,
-    catalogue::{Catalogue, Origin, Tool},
+    catalogue::{Catalogue, Tool},
     digest::Digest,
+    names::ToolName,
     reasons::Reason,
 };
+use subjects::{Head, Subject};
 
 /// What a rule does when it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,10 +99,8 @@ pub const MOST_BYTES: usize = 16 * 1024;
 /// Rules that were checked against a catalogue.
 #[derive(Clone)]
 pub struct RuleSet {
-    /// Asked with the arguments of a call.
-    all: Arc<PolicySet>,
-    /// Asked when nothing but the tool is known: those that do not look at arguments.
-    general: Arc<PolicySet>,
+    /// What is asked about each tool of the catalogue.
+    subjects: Arc<HashMap<ToolName, Subject>>,
     modes: Arc<BTreeMap<String, Mode>>,
     /// The rule that could not be loaded; while there is one, everything is refused.
     broken: Option<Arc<str>>,
@@ -119,8 +123,7 @@ impl RuleSet {
     /// No rules.
     pub fn none() -> Self {
         Self {
-            all: Arc::default(),
-            general: Arc::default(),
+            subjects: Arc::default(),
             modes: Arc::default(),
             broken: None,
             schema: None,
@@ -147,7 +150,7 @@ impl RuleSet {
         let (groups, kept) = (Arc::new(groups), Some(Arc::new(schema.clone())));
         let mut set = Self { schema: kept, groups, ..Self::none() };
         let validator = Validator::new(schema);
-        let (mut all, mut general) = (base(), base());
+        let mut heads = Vec::with_capacity(rules.len());
         let mut modes = BTreeMap::new();
         for rule in rules {
             let wrong = |error| (rule.name.clone(), error);
@@ -156,12 +159,10 @@ impl RuleSet {
                 return Err(wrong(RuleError::Name));
             }
             validate(&validator, &policy).map_err(wrong)?;
-            if !reads_arguments(&policy) {
-                add(&mut general, policy.clone()).map_err(wrong)?;
-            }
-            add(&mut all, policy).map_err(wrong)?;
+            heads.push(Head::of(policy));
         }
-        (set.all, set.general, set.modes) = (Arc::new(all), Arc::new(general), Arc::new(modes));
+        set.subjects = Arc::new(subjects::of(&heads, catalogue, &set.groups).map_err(wrong)?);
+        set.modes = Arc::new(modes);
         set.version = version(rules);
         Ok(set)
     }
@@ -185,11 +186,12 @@ impl RuleSet {
         if self.is_empty() {
             return Ruling::default();
         }
-        let policies = if arguments.is_some() { &self.all } else { &self.general };
-        let Ok(request) = request(agent, tool, arguments) else {
-            // What cannot be asked is not answered with yes.
-            return Ruling { refusal: Some(Reason::RuleFailed(Vec::new())), shadow: Vec::new() };
-        };
+        // What cannot be asked is not answered with yes.
+        let failed =
+            || Ruling { refusal: Some(Reason::RuleFailed(Vec::new())), shadow: Vec::new() };
+        let Some(subject) = self.subjects.get(&tool.definition.name) else { return failed() };
+        let Ok(question) = subject.question(agent, arguments) else { return failed() };
+        let Some((request, policies)) = question else { return Ruling::default() };
         let response = Authorizer::new().is_authorized(&request, policies, &self.groups);
         let mut ruling = Sorted::default();
         for id in response.diagnostics().reason() {
@@ -206,43 +208,6 @@ impl RuleSet {
     pub fn schema(&self) -> Option<&Schema> {
         self.schema.as_deref()
     }
-}
-
-/// The question to Cedar.
-fn request(
-    agent: &Agent,
-    tool: &Tool,
-    arguments: Option<&Value>,
-) -> Result<Request, Box<dyn std::error::Error>> {
-    let principal = uid("Role", agent.role.as_str())?;
-    let action = uid("Action", tool.definition.name.as_str())?;
-    let resource = match &tool.definition.origin {
-        Origin::Native => uid("Server", "native")?,
-        Origin::Server { id, .. } => uid("Server", &id.to_string())?,
-    };
-    let id = |id: Option<String>| id.unwrap_or_default();
-    let mut context = json!({
-        "agent": {
-            "kind": agent.kind().as_str(),
-            "user": id(agent.user.map(|id| id.to_string())),
-            "project": id(agent.project.map(|id| id.to_string())),
-            "task": id(agent.task.map(|id| id.to_string())),
-            "profile": &*agent.profile.name,
-            "network": agent.profile.network,
-        },
-        "tool": {
-            "read_only": tool.definition.annotations.read_only,
-            "destructive": tool.definition.annotations.destructive,
-            "open_world": tool.definition.annotations.open_world,
-        },
-    });
-    if let Some(arguments) = arguments {
-        // An argument that a rule could ask for and that cannot be shown to it must not slip past it.
-        let readable = cedar_schema::readable(&tool.definition.input, arguments);
-        context["arguments"] = readable.ok_or("an argument cannot be shown to the rules")?;
-    }
-    let context = Context::from_json_value(context, None)?;
-    Ok(Request::new(principal, action, resource, context, None)?)
 }
 
 /// The rules that applied or failed, by what they do.
@@ -296,24 +261,6 @@ impl fmt::Debug for RuleSet {
     }
 }
 
-/// The permission that rules take away from: whoever comes here has passed the gate.
-fn base() -> PolicySet {
-    let mut set = PolicySet::new();
-    if let Ok(permit) = Policy::from_str("permit (principal, action, resource);") {
-        // Without it everything is refused, so a failure here would be safe.
-        let _ = set.add(permit.new_id(PolicyId::new("*")));
-    }
-    set
-}
-
-fn add(set: &mut PolicySet, policy: Policy) -> Result<(), RuleError> {
-    set.add(policy).map_err(|error| RuleError::Syntax(error.to_string()))
-}
-
-fn uid(kind: &str, id: &str) -> Result<EntityUid, Box<dyn std::error::Error>> {
-    Ok(EntityUid::from_type_name_and_id(kind.parse()?, cedar_policy::EntityId::new(id)))
-}
-
 fn version(rules: &[Rule]) -> Digest {
     let mut rules: Vec<_> = rules.iter().collect();
     rules.sort_unstable_by_key(|rule| &rule.name);
@@ -351,22 +298,6 @@ fn validate(validator: &Validator, policy: &Policy) -> Result<(), RuleError> {
             None => Ok(()),
         },
     }
-}
-
-/// Whether a rule looks at the arguments of a call. Asked about a tool as such, it has no say.
-fn reads_arguments(policy: &Policy) -> bool {
-    fn mentions(value: &Value) -> bool {
-        match value {
-            Value::Object(map) => map.iter().any(|(key, value)| match key.as_str() {
-                // The attribute of `.` and of `has`, whatever it is an attribute of: rather too often than too seldom.
-                "attr" => value == "arguments" || mentions(value),
-                _ => mentions(value),
-            }),
-            Value::Array(items) => items.iter().any(|item| item == "arguments" || mentions(item)),
-            _ => false,
-        }
-    }
-    policy.to_json().map_or(true, |json| mentions(&json))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cedar_policy::Schema;
+use cedar_policy::{RestrictedExpression, Schema};
 use cynode_core::{agents::AgentRole, causes::told};
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,7 @@ pub(super) fn of(catalogue: &Catalogue) -> Result<Schema, String> {
             "attributes": {
                 "agent": facts(&["kind", "user", "project", "task", "profile"], &["network"]),
                 "tool": facts(&[], &["read_only", "destructive", "open_world"]),
-                "arguments": record(&tool.definition.input, DEEPEST),
+                "arguments": Shape::of(&tool.definition.input).described(),
             },
         });
         actions.insert(name.to_string(), json!({
@@ -51,18 +51,89 @@ fn facts(texts: &[&str], flags: &[&str]) -> Value {
     json!({ "type": "Record", "attributes": attributes })
 }
 
-/// The part of an object's schema that rules can speak about.
-fn record(schema: &Value, depth: usize) -> Value {
-    let mut attributes = Map::new();
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, property) in properties.into_iter().flatten() {
-        if let Some(mut kind) = type_of(property, depth) {
-            // Even what the schema requires is optional here: a rule asks with `has` and cannot fail.
-            kind["required"] = Value::Bool(false);
-            attributes.insert(name.clone(), kind);
+/// What rules see of arguments: the part of a tool's schema that Cedar has types for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Text,
+    Flag,
+    Number,
+    Set(Box<Self>),
+    Record(Vec<(String, Self)>),
+}
+
+impl Shape {
+    /// What rules see of the arguments that a schema describes.
+    pub(super) fn of(schema: &Value) -> Self {
+        record(schema, DEEPEST)
+    }
+
+    /// The same in Cedar's words.
+    fn described(&self) -> Value {
+        match self {
+            Self::Text => json!({ "type": "String" }),
+            Self::Flag => json!({ "type": "Boolean" }),
+            Self::Number => json!({ "type": "Long" }),
+            Self::Set(element) => json!({ "type": "Set", "element": element.described() }),
+            Self::Record(fields) => {
+                let attributes = fields.iter().map(|(name, shape)| {
+                    let mut kind = shape.described();
+                    // Even what the schema requires is optional here: a rule asks with `has` and cannot fail.
+                    kind["required"] = Value::Bool(false);
+                    (name.clone(), kind)
+                });
+                let attributes: Map<String, Value> = attributes.collect();
+                json!({ "type": "Record", "attributes": attributes })
+            }
         }
     }
-    json!({ "type": "Record", "attributes": attributes })
+
+    /// A value as rules see it: exactly what is described above. `None` when it cannot be held, as a whole number that is
+    /// too large.
+    pub(super) fn shown(&self, value: &Value) -> Option<RestrictedExpression> {
+        match (self, value) {
+            (Self::Text, Value::String(text)) => {
+                Some(RestrictedExpression::new_string(text.clone()))
+            }
+            (Self::Flag, Value::Bool(flag)) => Some(RestrictedExpression::new_bool(*flag)),
+            (Self::Number, Value::Number(number)) => {
+                number.as_i64().map(RestrictedExpression::new_long)
+            }
+            (Self::Set(element), Value::Array(items)) => {
+                let items = items.iter().map(|item| element.shown(item));
+                items.collect::<Option<Vec<_>>>().map(RestrictedExpression::new_set)
+            }
+            (Self::Record(fields), Value::Object(given)) => {
+                let given = fields.iter().filter_map(|(name, shape)| {
+                    let value = given.get(name).filter(|value| !value.is_null())?;
+                    Some(shape.shown(value).map(|shown| (name.clone(), shown)))
+                });
+                RestrictedExpression::new_record(given.collect::<Option<Vec<_>>>()?).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+fn record(schema: &Value, depth: usize) -> Shape {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let fields = properties.into_iter().flatten().filter_map(|(name, property)| {
+        shape_of(property, depth).map(|shape| (name.clone(), shape))
+    });
+    Shape::Record(fields.collect())
+}
+
+fn shape_of(schema: &Value, depth: usize) -> Option<Shape> {
+    match kind_of(schema)? {
+        "string" => Some(Shape::Text),
+        "boolean" => Some(Shape::Flag),
+        "integer" => Some(Shape::Number),
+        "array" => {
+            let element = shape_of(schema.get("items")?, depth.checked_sub(1)?)?;
+            Some(Shape::Set(Box::new(element)))
+        }
+        "object" => Some(record(schema, depth.checked_sub(1)?)),
+        _ => None,
+    }
 }
 
 /// The name of a type that rules know; `null` beside it only means that it may be left out.
@@ -74,56 +145,6 @@ fn kind_of(schema: &Value) -> Option<&str> {
             let kind = kinds.next()?;
             kinds.next().is_none().then_some(kind)
         }
-        _ => None,
-    }
-}
-
-fn type_of(schema: &Value, depth: usize) -> Option<Value> {
-    match kind_of(schema)? {
-        "string" => Some(json!({ "type": "String" })),
-        "boolean" => Some(json!({ "type": "Boolean" })),
-        "integer" => Some(json!({ "type": "Long" })),
-        "array" => {
-            let element = type_of(schema.get("items")?, depth.checked_sub(1)?)?;
-            Some(json!({ "type": "Set", "element": element }))
-        }
-        "object" => Some(record(schema, depth.checked_sub(1)?)),
-        _ => None,
-    }
-}
-
-/// The arguments as rules see them: exactly what the schema above describes. `None` when one of them cannot be held, as a
-/// whole number that is too large.
-pub(super) fn readable(schema: &Value, arguments: &Value) -> Option<Value> {
-    read(schema, arguments, DEEPEST)
-}
-
-fn read(schema: &Value, value: &Value, depth: usize) -> Option<Value> {
-    let mut out = Map::new();
-    let properties = schema.get("properties").and_then(Value::as_object);
-    for (name, property) in properties.into_iter().flatten() {
-        let described = type_of(property, depth).is_some();
-        match value.get(name) {
-            Some(value) if described && !value.is_null() => {
-                out.insert(name.clone(), fit(property, value, depth)?);
-            }
-            Some(_) | None => {}
-        }
-    }
-    Some(Value::Object(out))
-}
-
-fn fit(schema: &Value, value: &Value, depth: usize) -> Option<Value> {
-    match (kind_of(schema)?, value) {
-        ("string", Value::String(_)) | ("boolean", Value::Bool(_)) => Some(value.clone()),
-        ("integer", Value::Number(number)) => number.as_i64().map(Value::from),
-        ("array", Value::Array(items)) => {
-            let element = schema.get("items")?;
-            let depth = depth.checked_sub(1)?;
-            let items = items.iter().map(|item| fit(element, item, depth));
-            items.collect::<Option<Vec<_>>>().map(Value::Array)
-        }
-        ("object", Value::Object(_)) => read(schema, value, depth.checked_sub(1)?),
         _ => None,
     }
 }

@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    catalogue::{Binding, Catalogue},
-    fixtures::{agent, definition, entry},
+    catalogue::{Audience, Binding, Catalogue, Origin},
+    fixtures::{agent, definition, entry, installed},
 };
 
 fn catalogue() -> Catalogue {
@@ -48,6 +48,62 @@ fn a_rule_looks_at_tool_group_role_and_arguments() {
     assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://internal/" })), Some(refused()));
     assert_eq!(forbid(value, "web.fetch", json!({ "text": "http://example/" })), None);
     assert_eq!(forbid(value, "web.fetch", json!({})), None);
+}
+
+/// A rule whose head does not fit is not asked. Said in a condition, the same is looked at in every call: the two must never
+/// differ.
+#[test]
+fn what_a_head_says_means_the_same_as_in_a_condition() {
+    let native = ["web.fetch", "web.search", "db.task.get"]
+        .map(|name| entry(definition(name, Binding::NONE)));
+    let foreign = entry(installed("ext.todo.echo", Audience::Everybody));
+    let catalogue = Catalogue::build(native.into_iter().chain([foreign])).0;
+    let foreign = catalogue.on_the_wire("ext.todo.echo").unwrap();
+    let Origin::Server { id, .. } = &foreign.definition.origin else { panic!("it is native") };
+    let principals = [
+        "principal",
+        "principal == Role::\"developer\"",
+        "principal in Role::\"developer\"",
+        "principal is Role",
+        "principal is Role in Role::\"developer\"",
+    ];
+    let actions = [
+        "action",
+        "action == Action::\"web.fetch\"",
+        "action in Action::\"web.fetch\"",
+        "action in Action::\"web.*\"",
+        "action in [Action::\"db.*\", Action::\"ext.todo.echo\"]",
+    ];
+    let resources = [
+        "resource",
+        "resource == Server::\"native\"",
+        "resource in Server::\"native\"",
+        "resource is Server",
+        &format!("resource is Server in Server::\"{id}\""),
+    ];
+    let load = |text: &str| RuleSet::load(&[rule(Mode::Refuse, text)], &catalogue).unwrap();
+    let mut refusals = 0;
+    let heads = principals
+        .map(|principal| [principal, "action", "resource"])
+        .into_iter()
+        .chain(actions.map(|action| ["principal", action, "resource"]))
+        .chain(resources.map(|resource| ["principal", "action", resource]));
+    for said in heads {
+        let head = load(&format!("forbid ({});", said.join(", ")));
+        let said: Vec<_> = said.into_iter().filter(|said| said.contains(' ')).collect();
+        let when = if said.is_empty() { "true".to_owned() } else { said.join(" && ") };
+        let condition = load(&format!("forbid (principal, action, resource) when {{ {when} }};"));
+        for role in AgentRole::ALL {
+            for tool in catalogue.tools() {
+                for arguments in [None, Some(&json!({ "text": "a" }))] {
+                    let ruling = head.ask(&agent(role), tool, arguments);
+                    assert_eq!(ruling, condition.ask(&agent(role), tool, arguments), "{when}");
+                    refusals += usize::from(ruling.refusal.is_some());
+                }
+            }
+        }
+    }
+    assert_eq!(refusals, 618);
 }
 
 #[test]

@@ -1,0 +1,250 @@
+//! Which rules can apply to which tool and role, found out once. A rule whose head names another role, tool or server says
+//! nothing about a call, so it need not be asked; and most calls are not spoken of by any rule.
+
+use std::{collections::HashMap, str::FromStr, sync::Arc};
+
+use cedar_policy::{
+    ActionConstraint, Context, Entities, EntityId, EntityTypeName, EntityUid, Policy, PolicyId,
+    PolicySet, PrincipalConstraint, Request, ResourceConstraint, RestrictedExpression,
+};
+use cynode_core::agents::AgentRole;
+use serde_json::Value;
+
+use super::{RuleError, cedar_schema::Shape};
+use crate::{
+    agents::Agent,
+    catalogue::{Catalogue, Origin, Tool},
+    names::ToolName,
+};
+
+/// Why a question cannot be put.
+type Unasked = Box<dyn std::error::Error>;
+
+/// A rule, and what its head speaks of.
+pub(super) struct Head {
+    policy: Policy,
+    principal: PrincipalConstraint,
+    action: ActionConstraint,
+    resource: ResourceConstraint,
+    reads_arguments: bool,
+}
+
+impl Head {
+    pub(super) fn of(policy: Policy) -> Self {
+        Self {
+            principal: policy.principal_constraint(),
+            action: policy.action_constraint(),
+            resource: policy.resource_constraint(),
+            reads_arguments: reads_arguments(&policy),
+            policy,
+        }
+    }
+
+    /// Whether the head fits, which is all that Cedar would look at if it did not.
+    fn speaks_of(
+        &self,
+        principal: &EntityUid,
+        action: &EntityUid,
+        resource: &EntityUid,
+        groups: &Entities,
+    ) -> bool {
+        let within =
+            |one: &EntityUid, group: &EntityUid| one == group || groups.is_ancestor_of(group, one);
+        let is = |one: &EntityUid, kind: &EntityTypeName| one.type_name() == kind;
+        let principal = match &self.principal {
+            PrincipalConstraint::Any => true,
+            PrincipalConstraint::In(group) => within(principal, group),
+            PrincipalConstraint::Eq(one) => principal == one,
+            PrincipalConstraint::Is(kind) => is(principal, kind),
+            PrincipalConstraint::IsIn(kind, group) => {
+                is(principal, kind) && within(principal, group)
+            }
+        };
+        let action = match &self.action {
+            ActionConstraint::Any => true,
+            ActionConstraint::In(list) => list.iter().any(|group| within(action, group)),
+            ActionConstraint::Eq(one) => action == one,
+        };
+        let resource = match &self.resource {
+            ResourceConstraint::Any => true,
+            ResourceConstraint::In(group) => within(resource, group),
+            ResourceConstraint::Eq(one) => resource == one,
+            ResourceConstraint::Is(kind) => is(resource, kind),
+            ResourceConstraint::IsIn(kind, group) => is(resource, kind) && within(resource, group),
+        };
+        principal && action && resource
+    }
+}
+
+/// A tool, as the rules are asked about it.
+pub(super) struct Subject {
+    action: EntityUid,
+    resource: EntityUid,
+    /// What rules see of the tool itself.
+    facts: RestrictedExpression,
+    /// What they see of its arguments.
+    shape: Shape,
+    roles: HashMap<AgentRole, Asked>,
+}
+
+/// The rules that can apply when an agent of a role calls.
+struct Asked {
+    principal: EntityUid,
+    /// Asked with the arguments of a call.
+    all: Option<Arc<PolicySet>>,
+    /// Asked when nothing but the tool is known: those that do not look at arguments.
+    general: Option<Arc<PolicySet>>,
+}
+
+/// Every tool of the catalogue, with the rules that speak of it.
+pub(super) fn of(
+    heads: &[Head],
+    catalogue: &Catalogue,
+    groups: &Entities,
+) -> Result<HashMap<ToolName, Subject>, RuleError> {
+    let mut sets = Sets { heads, made: HashMap::new() };
+    let wrong = |error: Unasked| RuleError::Schema(error.to_string());
+    let mut subjects = HashMap::new();
+    for tool in catalogue.tools() {
+        let mut subject = Subject::new(tool).map_err(wrong)?;
+        for role in AgentRole::ALL {
+            let principal = uid("Role", role.as_str()).map_err(wrong)?;
+            let speaking: Vec<usize> = (0..heads.len())
+                .filter(|&at| {
+                    let Subject { action, resource, .. } = &subject;
+                    heads[at].speaks_of(&principal, action, resource, groups)
+                })
+                .collect();
+            let general: Vec<usize> =
+                speaking.iter().copied().filter(|&at| !heads[at].reads_arguments).collect();
+            let (all, general) = (sets.of(speaking)?, sets.of(general)?);
+            subject.roles.insert(role, Asked { principal, all, general });
+        }
+        subjects.insert(tool.definition.name.clone(), subject);
+    }
+    Ok(subjects)
+}
+
+/// Sets of rules. Most tools and roles share one.
+struct Sets<'a> {
+    heads: &'a [Head],
+    made: HashMap<Vec<usize>, Arc<PolicySet>>,
+}
+
+impl Sets<'_> {
+    /// The set of those rules, if there are any.
+    fn of(&mut self, rules: Vec<usize>) -> Result<Option<Arc<PolicySet>>, RuleError> {
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        if let Some(made) = self.made.get(&rules) {
+            return Ok(Some(made.clone()));
+        }
+        let mut set = base();
+        for &at in &rules {
+            set.add(self.heads[at].policy.clone())
+                .map_err(|error| RuleError::Syntax(error.to_string()))?;
+        }
+        let set = Arc::new(set);
+        self.made.insert(rules, set.clone());
+        Ok(Some(set))
+    }
+}
+
+impl Subject {
+    fn new(tool: &Tool) -> Result<Self, Unasked> {
+        let annotations = &tool.definition.annotations;
+        let facts = [
+            ("read_only", annotations.read_only),
+            ("destructive", annotations.destructive),
+            ("open_world", annotations.open_world),
+        ];
+        Ok(Self {
+            action: uid("Action", tool.definition.name.as_str())?,
+            resource: match &tool.definition.origin {
+                Origin::Native => uid("Server", "native")?,
+                Origin::Server { id, .. } => uid("Server", &id.to_string())?,
+            },
+            facts: record(facts.map(|(name, flag)| (name, RestrictedExpression::new_bool(flag))))?,
+            shape: Shape::of(&tool.definition.input),
+            roles: HashMap::new(),
+        })
+    }
+
+    /// The question to Cedar about a call, or about the tool whatever the arguments, and the rules to put it to; none when no
+    /// rule speaks of it.
+    pub(super) fn question(
+        &self,
+        agent: &Agent,
+        arguments: Option<&Value>,
+    ) -> Result<Option<(Request, &PolicySet)>, Unasked> {
+        let asked = self.roles.get(&agent.role).ok_or("a role that nobody knows")?;
+        // An argument that a rule could ask for and that cannot be shown to it must not slip past it.
+        let shown = match arguments {
+            Some(arguments) => {
+                let shown = self.shape.shown(arguments);
+                Some(shown.ok_or("an argument cannot be shown to the rules")?)
+            }
+            None => None,
+        };
+        let set = if arguments.is_some() { &asked.all } else { &asked.general };
+        let Some(set) = set else { return Ok(None) };
+        let facts = [("agent".to_owned(), caller(agent)?), ("tool".to_owned(), self.facts.clone())];
+        let shown = shown.map(|shown| ("arguments".to_owned(), shown));
+        let context = Context::from_pairs(facts.into_iter().chain(shown))?;
+        let (principal, action, resource) =
+            (asked.principal.clone(), self.action.clone(), self.resource.clone());
+        Ok(Some((Request::new(principal, action, resource, context, None)?, set)))
+    }
+}
+
+/// What rules see of the caller.
+fn caller(agent: &Agent) -> Result<RestrictedExpression, Unasked> {
+    let text = RestrictedExpression::new_string;
+    let id = |id: Option<String>| text(id.unwrap_or_default());
+    record([
+        ("kind", text(agent.kind().as_str().to_owned())),
+        ("user", id(agent.user.map(|id| id.to_string()))),
+        ("project", id(agent.project.map(|id| id.to_string()))),
+        ("task", id(agent.task.map(|id| id.to_string()))),
+        ("profile", text(agent.profile.name.to_string())),
+        ("network", RestrictedExpression::new_bool(agent.profile.network)),
+    ])
+}
+
+fn record<const N: usize>(
+    fields: [(&str, RestrictedExpression); N],
+) -> Result<RestrictedExpression, Unasked> {
+    let fields = fields.map(|(name, value)| (name.to_owned(), value));
+    Ok(RestrictedExpression::new_record(fields)?)
+}
+
+/// The permission that rules take away from: whoever comes here has passed the gate.
+fn base() -> PolicySet {
+    let mut set = PolicySet::new();
+    if let Ok(permit) = Policy::from_str("permit (principal, action, resource);") {
+        // Without it everything is refused, so a failure here would be safe.
+        let _ = set.add(permit.new_id(PolicyId::new("*")));
+    }
+    set
+}
+
+fn uid(kind: &str, id: &str) -> Result<EntityUid, Unasked> {
+    Ok(EntityUid::from_type_name_and_id(kind.parse()?, EntityId::new(id)))
+}
+
+/// Whether a rule looks at the arguments of a call. Asked about a tool as such, it has no say.
+fn reads_arguments(policy: &Policy) -> bool {
+    fn mentions(value: &Value) -> bool {
+        match value {
+            Value::Object(map) => map.iter().any(|(key, value)| match key.as_str() {
+                // The attribute of `.` and of `has`, whatever it is an attribute of: rather too often than too seldom.
+                "attr" => value == "arguments" || mentions(value),
+                _ => mentions(value),
+            }),
+            Value::Array(items) => items.iter().any(|item| item == "arguments" || mentions(item)),
+            _ => false,
+        }
+    }
+    policy.to_json().map_or(true, |json| mentions(&json))
+}
