@@ -262,24 +262,16 @@ impl Writer {
     ///
     /// It takes some microseconds and may be called from async code. Room for the outcome of a
     /// call is set aside with its decision, so an outcome is never refused as [`Refused::Full`].
-    pub fn append(&self, mut entry: Entry) -> Result<Ticket, Refused> {
-        entry.at = whole_micros(entry.at);
-        entry.check()?;
-        let encoded = encode(&entry);
-        let mut book = self.inner.book();
-        let idle = book.written() == book.synced();
-        book.admit(&entry, self.inner.options.max_backlog)?;
-        if book.is_chain_full(self.inner.options.chain_records) {
-            self.inner.rotate(&mut book);
-        }
-        let ticket =
-            book.write(entry, &encoded).inspect_err(|_| self.inner.tell_if_broken(&book))?;
-        drop(book);
-        if idle {
-            self.inner.wake.notify_one();
-        }
-        self.inner.fresh.notify_one();
-        Ok(Ticket(ticket))
+    pub fn append(&self, entry: Entry) -> Result<Ticket, Refused> {
+        self.inner.take(entry, Need::Lazy).map(Ticket)
+    }
+
+    /// Takes a record and returns once it survives a power loss.
+    ///
+    /// It is [`Writer::append`] and [`Writer::durable`] in one, which disturbs the thread once.
+    pub async fn record(&self, entry: Entry) -> Result<(), Refused> {
+        let ticket = self.inner.take(entry, Need::Now)?;
+        self.inner.reached(ticket).await
     }
 
     /// Returns once the record survives a power loss.
@@ -319,7 +311,39 @@ impl Writer {
     }
 }
 
+/// How soon a record must be on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Somebody waits for it.
+    Now,
+    /// Within [`Options::lazy_sync`].
+    Lazy,
+}
+
 impl Inner {
+    /// Gives a record its place and writes it; its ticket.
+    fn take(&self, mut entry: Entry, need: Need) -> Result<u64, Refused> {
+        entry.at = whole_micros(entry.at);
+        entry.check()?;
+        let encoded = encode(&entry);
+        let mut book = self.book();
+        book.admit(&entry, self.options.max_backlog)?;
+        if book.is_chain_full(self.options.chain_records) {
+            self.rotate(&mut book);
+        }
+        let ticket = book.write(entry, &encoded).inspect_err(|_| self.tell_if_broken(&book))?;
+        let wake = match need {
+            Need::Now => book.want(ticket),
+            Need::Lazy => book.is_thread_asleep(),
+        };
+        drop(book);
+        if wake {
+            self.wake.notify_one();
+        }
+        self.fresh.notify_one();
+        Ok(ticket)
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             // Somebody panicked halfway through a change: the chain may be off.

@@ -313,11 +313,7 @@ impl Inner {
 
     /// Brings a decision to the disk.
     pub(crate) async fn record(&self, entry: &Entry) -> Result<(), Failure> {
-        let recorded = match self.audit.append(entry.clone()) {
-            Ok(ticket) => self.audit.durable(ticket).await,
-            Err(refused) => Err(refused),
-        };
-        recorded.map_err(|refused| {
+        self.audit.record(entry.clone()).await.map_err(|refused| {
             tracing::error!(event = "audit.refused", error = %refused, "a call was refused because it could not be recorded");
             unrecorded(&refused)
         })

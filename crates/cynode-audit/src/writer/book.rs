@@ -25,6 +25,7 @@ pub(super) struct Book {
     /// How far somebody waits for the disk.
     wanted: u64,
     synced: u64,
+    thread: Thread,
     /// The file that holds the records which are not on the disk yet.
     file: Arc<File>,
     broken: bool,
@@ -38,6 +39,17 @@ struct Live {
     chain: Uuid,
     next: u64,
     prev: [u8; 32],
+}
+
+/// What the thread that syncs is doing, so that nobody wakes it who need not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thread {
+    /// It looks at the book before it rests again.
+    Busy,
+    /// It waits for somebody who waits for the disk, and looks at the book by itself before long.
+    Dozing,
+    /// It waits for the next record.
+    Asleep,
 }
 
 /// A chain on its way to the store.
@@ -88,6 +100,7 @@ impl Book {
             written: 0,
             wanted: 0,
             synced: 0,
+            thread: Thread::Busy,
             broken: false,
             halted: false,
             frames: Vec::new(),
@@ -243,11 +256,20 @@ impl Book {
         self.wanted > self.synced
     }
 
-    /// Asks for the disk; whether somebody must be told.
+    /// Asks for the disk; whether the thread must be woken.
     pub(super) fn want(&mut self, upto: u64) -> bool {
         let new = upto > self.wanted;
         self.wanted = self.wanted.max(upto);
-        new
+        new && self.thread != Thread::Busy
+    }
+
+    /// Whether the thread must be woken for a record that nobody waits for.
+    pub(super) fn is_thread_asleep(&self) -> bool {
+        self.thread == Thread::Asleep
+    }
+
+    pub(super) fn set_thread(&mut self, thread: Thread) {
+        self.thread = thread;
     }
 
     /// The file to sync and how many records are then on the disk. All records before those in

@@ -2,11 +2,14 @@
 
 use std::{
     io,
-    sync::{Arc, PoisonError},
+    sync::{Arc, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
 
-use super::{Inner, Refused, book::Book};
+use super::{
+    Inner, Refused,
+    book::{Book, Thread},
+};
 
 /// What is on the disk.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +25,7 @@ pub(super) fn start(inner: Arc<Inner>) -> io::Result<JoinHandle<()>> {
 
 impl Inner {
     pub(super) async fn durable(&self, upto: u64) -> Result<(), Refused> {
-        let new = {
+        let wake = {
             let mut book = self.book();
             if book.synced() >= upto {
                 return Ok(());
@@ -32,9 +35,14 @@ impl Inner {
             }
             book.want(upto)
         };
-        if new {
+        if wake {
             self.wake.notify_one();
         }
+        self.reached(upto).await
+    }
+
+    /// Waits for a record that the thread knows to be wanted.
+    pub(super) async fn reached(&self, upto: u64) -> Result<(), Refused> {
         let mut synced = self.synced.subscribe();
         let reached = synced.wait_for(|synced| synced.upto >= upto || synced.broken).await;
         match reached {
@@ -47,20 +55,16 @@ impl Inner {
     fn keep_syncing(&self) {
         let mut book = self.book();
         loop {
-            book = self
-                .wake
-                .wait_while(book, |book| !book.is_halted() && !book.is_dirty())
-                .unwrap_or_else(PoisonError::into_inner);
-            let idle = |book: &mut Book| !book.is_halted() && !book.is_wanted();
-            book = self
-                .wake
-                .wait_timeout_while(book, self.options.lazy_sync, idle)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            book = self.doze(book);
+            if !book.is_halted() && !book.is_dirty() {
+                book = self.sleep(book);
+                continue;
+            }
             if book.is_halted() || book.is_broken() {
                 self.tell_if_broken(&book);
                 return;
             }
+            book.set_thread(Thread::Busy);
             let (file, upto) = book.unsynced();
             drop(book);
             let done = file.sync_data();
@@ -76,12 +80,43 @@ impl Inner {
                     book.break_down();
                 }
             }
-            self.tell_synced(&book);
+            let synced = Synced { upto: book.synced(), broken: book.is_broken() };
+            // Whoever is woken, or runs in our place, must not find the book locked.
+            drop(book);
+            self.tell(synced);
+            book = self.book();
         }
     }
 
+    /// Returns when somebody waits for the disk, and otherwise when the oldest record that may be
+    /// off it has been so for long enough: it was not there when this began.
+    fn doze<'a>(&self, mut book: MutexGuard<'a, Book>) -> MutexGuard<'a, Book> {
+        book.set_thread(Thread::Dozing);
+        let idle = |book: &mut Book| !book.is_halted() && !book.is_wanted();
+        let (book, _) = self
+            .wake
+            .wait_timeout_while(book, self.options.lazy_sync, idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        book
+    }
+
+    /// Returns when there is a record that is not on the disk.
+    fn sleep<'a>(&self, mut book: MutexGuard<'a, Book>) -> MutexGuard<'a, Book> {
+        book.set_thread(Thread::Asleep);
+        let idle = |book: &mut Book| !book.is_halted() && !book.is_dirty();
+        self.wake.wait_while(book, idle).unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn tell_synced(&self, book: &Book) {
-        let _ = self.synced.send_replace(Synced { upto: book.synced(), broken: book.is_broken() });
+        self.tell(Synced { upto: book.synced(), broken: book.is_broken() });
+    }
+
+    /// Two may tell at once, and the later one what was true earlier: nothing is taken back.
+    fn tell(&self, now: Synced) {
+        self.synced.send_modify(|synced| {
+            synced.upto = synced.upto.max(now.upto);
+            synced.broken |= now.broken;
+        });
     }
 
     pub(super) fn tell_if_broken(&self, book: &Book) {

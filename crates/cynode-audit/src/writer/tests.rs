@@ -37,11 +37,15 @@ fn denial(call: u128) -> Entry {
 }
 
 fn open(directory: &TempDir) -> (Writer, Vec<Recovered>) {
+    open_with(directory, Duration::from_mins(10))
+}
+
+fn open_with(directory: &TempDir, lazy_sync: Duration) -> (Writer, Vec<Recovered>) {
     let at = datetime!(2026-11-15 12:00 UTC);
     let ids =
         std::sync::atomic::AtomicU64::new(directory.path().read_dir().unwrap().count() as u64);
     let next = move || ids.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let options = Options { lazy_sync: Duration::from_mins(10), ..Options::new("gateway-1") };
+    let options = Options { lazy_sync, ..Options::new("gateway-1") };
     let (now, new_id): (Now, NewId) =
         (Arc::new(move || at), Arc::new(move || Uuid::from_u128(next().into())));
     Writer::open(directory.path(), options, SigningKey::from_bytes(&[1; 32]), now, new_id).unwrap()
@@ -136,4 +140,41 @@ async fn what_reached_the_disk_before_it_failed_is_shipped_and_no_more() {
     assert_eq!(shipped, Err(Unshipped { chains: 1 }));
     let stored = store.0.lock().unwrap();
     assert_eq!(stored.iter().map(|record| record.seq).collect::<Vec<_>>(), [0]);
+}
+
+#[tokio::test]
+async fn a_record_that_is_waited_for_is_on_the_disk_or_refused() {
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open(&directory);
+    writer.record(denial(1)).await.unwrap();
+    assert_eq!(writer.status().synced, 1);
+    writer.inner.book().sync_to(full_disk());
+    assert_eq!(writer.record(denial(2)).await, Err(Refused::Broken));
+    assert_eq!(writer.record(denial(3)).await, Err(Refused::Broken));
+    assert_eq!(writer.status().synced, 1);
+}
+
+/// Nobody wakes the thread who need not; whoever forgot to when it is needed would wait for ever.
+#[tokio::test]
+async fn records_come_to_the_disk_whatever_the_thread_is_doing() {
+    async fn until(done: impl Fn() -> bool) {
+        let since = std::time::Instant::now();
+        while !done() {
+            assert!(since.elapsed() < Duration::from_secs(10));
+            tokio::task::yield_now().await;
+        }
+    }
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open_with(&directory, Duration::from_millis(5));
+    let asleep = || writer.inner.book().is_thread_asleep();
+    for call in (0..30).step_by(3) {
+        writer.append(denial(call)).unwrap();
+        until(|| writer.status().synced == writer.status().written).await;
+        // It has just been busy, and is on its way to rest.
+        writer.record(denial(call + 1)).await.unwrap();
+        until(asleep).await;
+        writer.record(denial(call + 2)).await.unwrap();
+        until(asleep).await;
+    }
+    assert_eq!(writer.status().synced, 30);
 }
