@@ -56,7 +56,7 @@ pub(crate) struct Request {
     pub(crate) id: Value,
     /// What is asked.
     pub(crate) method: String,
-    /// With which facts.
+    /// With which facts; those of a call are in `call`.
     pub(crate) params: Value,
     /// The tool and arguments of a call, its bytes untouched.
     pub(crate) call: Option<Call>,
@@ -117,28 +117,28 @@ pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Message, Failure>
         Failure::bad(kind, format!("the body is wrong: {why}"))
     })?;
     let invalid = |why: &str| Failure::bad(code::INVALID_REQUEST, why);
-    let object = message.as_object().ok_or_else(|| invalid("one message at a time"))?;
-    if object.get("jsonrpc") != Some(&Value::String("2.0".into())) {
+    let Value::Object(mut object) = message else { return Err(invalid("one message at a time")) };
+    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(invalid("`jsonrpc` is \"2.0\""));
     }
-    let id = object.get("id").cloned();
+    let id = object.remove("id");
     let with_id = |failure: Failure| failure.of(id.clone());
-    let method = match object.get("method") {
-        Some(Value::String(method)) => method.clone(),
+    let method = match object.remove("method") {
+        Some(Value::String(method)) => method,
         Some(_) => return Err(with_id(invalid("`method` is a text"))),
         None if object.contains_key("result") || object.contains_key("error") => {
             return Ok(Message::Response);
         }
         None => return Err(with_id(invalid("`method` is missing"))),
     };
-    let params = match object.get("params") {
+    let mut params = match object.remove("params") {
         None => Value::Object(serde_json::Map::new()),
-        Some(params @ Value::Object(_)) => params.clone(),
+        Some(params @ Value::Object(_)) => params,
         Some(_) => return Err(with_id(invalid("`params` is an object"))),
     };
-    let id = match &id {
+    let id = match id {
         None => return Ok(Message::Notification { method, params }),
-        Some(id @ (Value::String(_) | Value::Number(_))) => id.clone(),
+        Some(id @ (Value::String(_) | Value::Number(_))) => id,
         Some(_) => return Err(invalid("`id` is a text or a number")),
     };
     let with_id = |failure: Failure| failure.of(Some(id.clone()));
@@ -148,7 +148,7 @@ pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Message, Failure>
         Era::Legacy => legacy(headers, &method, &params).map_err(with_id)?,
     }
     let call = match method.as_str() {
-        "tools/call" => Some(call(body, &params).map_err(with_id)?),
+        "tools/call" => Some(call(body, &mut params).map_err(with_id)?),
         _ => None,
     };
     Ok(Message::Request(Box::new(Request { era, id, method, params, call })))
@@ -216,13 +216,14 @@ fn legacy(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Failu
     Ok(())
 }
 
-fn call(body: &[u8], params: &Value) -> Result<Call, Failure> {
+/// Takes the call out of `params`.
+fn call(body: &[u8], params: &mut Value) -> Result<Call, Failure> {
     let invalid = |why: &str| Failure::bad(code::INVALID_PARAMS, why);
     let name = params.get("name").and_then(Value::as_str);
     let name = name.ok_or_else(|| invalid("`name` is the tool's name"))?.to_owned();
-    let arguments = match params.get("arguments") {
+    let arguments = match params.get_mut("arguments") {
         None => Value::Object(serde_json::Map::new()),
-        Some(arguments) => arguments.clone(),
+        Some(arguments) => arguments.take(),
     };
     // The same bytes were read before, so this cannot fail for anything but a shape that has been refused.
     let pieces: Pieces<'_> =
