@@ -30,6 +30,9 @@ use crate::{AppState, extract::Path, middleware};
 /// Most bytes of a question: conversations with images are long.
 const MOST_BYTES: usize = 48 * 1024 * 1024;
 
+/// Most commas in it.
+const MOST_COMMAS: usize = 2_000_000;
+
 /// Who is let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
@@ -109,10 +112,15 @@ async fn ask(
         };
         ModelError::new(kind, "the body could not be read, or is larger than is taken here")
     })?;
+    let size = body.len();
+    // Text is long; a list of a million things is an attack.
+    if body.split(|byte| *byte == b',').nth(MOST_COMMAS).is_some() {
+        return Err(ModelError::new(Kind::TooLarge, "the body has too many parts"));
+    }
     let body: Value = serde_json::from_slice(&body).map_err(|error| {
         ModelError::new(Kind::BadRequest, format!("the body is not JSON: {error}"))
     })?;
-    let question = Question::new(dialect, body, who, trace, headers);
+    let question = Question::new(dialect, body, size, who, trace, headers);
     inference::ask(&doorway.state.app, question).await
 }
 
@@ -213,7 +221,9 @@ fn refused(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> Response
     let mut response = (status, axum::Json(body)).into_response();
     let headers = response.headers_mut();
     if let Some(wait) = retry_after {
-        let seconds = wait.as_secs().max(1);
+        // Whoever comes at the told second must not come too early.
+        let seconds = wait.as_millis().div_ceil(1000).max(1);
+        let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     if let Some(retry) = should_retry {

@@ -115,7 +115,7 @@ pub async fn list(ctx: &mut Ctx, scope: Option<BudgetScope>) -> Result<Vec<Ceili
             budgets::list(ctx.conn(), Some(&[scope]), now).await?
         }
         None => {
-            ctx.require(Role::Viewer)?;
+            ctx.require(Role::Admin)?;
             budgets::list(ctx.conn(), None, now).await?
         }
     };

@@ -33,7 +33,12 @@ use cynode_db::{
     models,
 };
 use cynode_models::{
-    bound, breaker::Breaker, cassette::Cassette, redact::Rules, shape::Shaped, upstream::Upstream,
+    bound,
+    breaker::Breaker,
+    cassette::Cassette,
+    redact::Rules,
+    shape::Shaped,
+    upstream::{Unasked, Upstream},
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -63,8 +68,11 @@ const SHORT: Duration = Duration::from_secs(10);
 /// How long a key rests whose quota is used up, when the provider does not say.
 const QUOTA: Duration = Duration::from_mins(5);
 
+/// A question of so many bytes is looked through apart.
+const LARGE: usize = 128 * 1024;
+
 /// How often the registry is read again when it changes while a question is routed.
-const LOOKS: usize = 5;
+const LOOKS: usize = 10;
 
 /// What a process needs to ask models.
 pub struct Models {
@@ -149,7 +157,8 @@ pub async fn keep(app: App, stop: CancellationToken) {
             );
         }
     }
-    settled(&app).await;
+    // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
+    let _ = tokio::time::timeout(ledger::LEASE / 2, settled(&app)).await;
 }
 
 /// Waits until every answer that is under way now has been settled.
@@ -259,9 +268,9 @@ pub fn count(body: &Value) -> u64 {
 
 /// Asks a model.
 #[tracing::instrument(name = "app.inference.ask", skip_all, fields(dialect = question.dialect.as_str()))]
-pub async fn ask(app: &App, question: Question) -> Result<Answered, ModelError> {
+pub async fn ask(app: &App, mut question: Question) -> Result<Answered, ModelError> {
     let models = app.models().map_err(|error| ours(&error))?;
-    let mut shaped = Shaped::new(question.dialect, question.body.clone())?;
+    let mut shaped = Shaped::new(question.dialect, std::mem::take(&mut question.body))?;
     let dropped = shaped.without_hosted_tools();
     if dropped > 0 {
         tracing::info!(
@@ -270,7 +279,8 @@ pub async fn ask(app: &App, question: Question) -> Result<Answered, ModelError> 
             "tools that a provider would run were taken out"
         );
     }
-    let mut prepared = Prepared { shaped, redactions: 0, instructed: false };
+    let size = question.size;
+    let mut prepared = Prepared { shaped, size, redactions: 0, instructed: false };
     let mut registry = models.registry(app, None).await.map_err(|error| ours(&error))?;
     for _ in 0..LOOKS {
         let refused = match routed(app, models, &registry, &question, &mut prepared).await {
@@ -323,20 +333,38 @@ async fn routed(
 /// A question that is being made ready.
 struct Prepared {
     shaped: Shaped,
+    /// Bytes of the question.
+    size: usize,
     redactions: usize,
     instructed: bool,
 }
 
 impl Prepared {
     /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
-    fn ready(&mut self, registry: &Registry, who: &Who, id: &str) {
-        let mut found = 0;
-        self.shaped.edit(|body| found = registry.redactor.json(body).total());
-        self.redactions += found;
+    async fn ready(&mut self, registry: &Registry, who: &Who, id: &str) -> Result<(), ModelError> {
+        let redactor = registry.redactor.clone();
+        let redact = move |shaped: &mut Shaped| {
+            let mut found = 0;
+            shaped.edit(|body| found = redactor.json(body).total());
+            found
+        };
+        self.redactions += if self.size < LARGE {
+            redact(&mut self.shaped)
+        } else {
+            // A long conversation must not hold up everybody else's.
+            let mut shaped = self.shaped.clone();
+            let done = tokio::task::spawn_blocking(move || (redact(&mut shaped), shaped)).await;
+            let (found, shaped) = done.map_err(|_| {
+                ModelError::new(Kind::Upstream, "the question could not be looked through")
+            })?;
+            self.shaped = shaped;
+            found
+        };
         if !self.instructed && registry.wants_skill(who, id) {
             self.shaped.instruct(registry::DEFAULT_SKILL);
             self.instructed = true;
         }
+        Ok(())
     }
 }
 
@@ -384,11 +412,11 @@ async fn answer(
     prepared: &mut Prepared,
 ) -> Result<Answered, Refused> {
     let candidates = registry.candidates(app, &question.who, id).await.map_err(Refused::NoWay)?;
-    prepared.ready(registry, &question.who, id);
+    prepared.ready(registry, &question.who, id).await?;
     let keys = &app.gate().map_err(|error| Refused::Failed(ours(&error)))?.keys;
     let asked = Asked {
         id,
-        digest: keys.digest().digest(prepared.shaped.body().to_string().as_bytes()).0,
+        digest: keys.digest().digest(prepared.shaped.text().as_bytes()).0,
         redactions: prepared.redactions,
     };
     let shaped = &prepared.shaped;
@@ -537,7 +565,12 @@ async fn attempt(
                         Accepting { held, provider: provider.dialect, accepted, record };
                     passed_on(question, shaped, request, accepting).await
                 }
-                Err(error) => Err(failed_at(app, models, candidate, key, held, error).await),
+                Err(mut unasked) => {
+                    // What a provider says may hold what it was sent.
+                    let told = registry.redactor.text(&unasked.error.message).value.into_owned();
+                    unasked.error.message = told;
+                    Err(failed_at(app, models, candidate, key, held, unasked).await)
+                }
             }
         }
     }
@@ -628,33 +661,37 @@ async fn failed_at(
     candidate: &Candidate,
     key: Option<&registry::Key>,
     held: Held,
-    error: ModelError,
+    unasked: Unasked,
 ) -> Tried {
     let provider = &candidate.provider;
-    held.release(&error).await;
+    let Unasked { error, free } = unasked;
+    if free {
+        held.release(&error).await;
+    } else {
+        held.assume_worst(&error).await;
+    }
     let now = app.environment().now();
-    let mut until = None;
     match error.kind {
         // It was asked and said no for a reason that the next one would have too.
         Kind::BadRequest | Kind::TooLarge | Kind::ContentRefused => {
             lock(&models.breakers).entry(provider.id).or_default().succeeded();
             return Tried::Over(Refused::Failed(error));
         }
-        Kind::QuotaExhausted | Kind::RateLimited => {
-            let quota = if error.kind == Kind::QuotaExhausted { QUOTA } else { SHORT };
-            let wait = error.retry_after.unwrap_or(quota);
-            until = Some(now + wait);
-            if let Some(key) = key
-                && let Err(error) = park_key(app, provider, key, now + wait, &error).await
-            {
-                tracing::error!(
-                    event = "error",
-                    error = cynode_core::causes::told(&error),
-                    "a key could not be parked"
-                );
+        Kind::QuotaExhausted | Kind::RateLimited | Kind::Unauthorized => {
+            let usual = if error.kind == Kind::RateLimited { SHORT } else { QUOTA };
+            let until = now + error.retry_after.unwrap_or(usual);
+            let Some(key) = key else { return Tried::Next(error, Some(until)) };
+            match park_key(app, provider, key, until, &error).await {
+                // The next key is tried by what holds now, or everybody rests.
+                Ok(()) => return Tried::Over(Refused::Stale),
+                Err(failure) => {
+                    let failure = cynode_core::causes::told(&failure);
+                    tracing::error!(event = "error", error = failure, "a key could not be parked");
+                    return Tried::Next(error, Some(until));
+                }
             }
         }
-        Kind::Unauthorized | Kind::Forbidden | Kind::NotFound => {
+        Kind::Forbidden | Kind::NotFound => {
             tracing::error!(event = "model.refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
         }
         Kind::Overloaded
@@ -673,14 +710,13 @@ async fn failed_at(
     }
     // The client's key is good; ours is not, and that is ours to mend.
     let error = match error.kind {
-        Kind::Unauthorized | Kind::Forbidden | Kind::NotFound => {
-            let told =
-                format!("provider `{}` does not serve this: {}", provider.name, error.message);
+        Kind::Forbidden | Kind::NotFound => {
+            let told = format!("provider `{}` does not serve this model", provider.name);
             ModelError::new(Kind::Upstream, told).with_code("provider_refused")
         }
         _ => error,
     };
-    Tried::Next(error, until)
+    Tried::Next(error, None)
 }
 
 async fn park_key(
@@ -692,8 +728,8 @@ async fn park_key(
 ) -> Result<(), Error> {
     let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
     let mut ctx = app.open(&request).await?;
-    let reason: String = error.message.chars().take(300).collect();
-    if models::park_key(ctx.conn(), key.id, until, &reason).await? {
+    let (now, reason) = (ctx.now, error.message.chars().take(300).collect::<String>());
+    if models::park_key(ctx.conn(), key.id, until, &reason, now).await? {
         models::changed(ctx.conn()).await?;
         let data = json!({ "provider": provider.name, "key_id": key.id, "until": stamp(until) });
         ctx.record(Told::new(EventKind::ProviderKeyParked, data)).await?;

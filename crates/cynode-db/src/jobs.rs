@@ -35,6 +35,8 @@ pub async fn claim(
         ), free AS MATERIALIZED (
             SELECT job_id FROM jobs
             WHERE state = 'queued' AND NOT EXISTS (SELECT FROM before)
+                AND NOT EXISTS (SELECT FROM task_parks p
+                    WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
             ORDER BY queued_at
             LIMIT $3
             FOR UPDATE SKIP LOCKED

@@ -268,22 +268,24 @@ pub async fn remove_key(
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
-/// Lets a key rest for everybody, if it does not rest as long already.
+/// Lets a key rest for everybody, if it does not rest already: of many who find it out one tells.
 #[tracing::instrument(name = "db.models.park_key", skip_all)]
 pub async fn park_key(
     conn: &mut Conn,
     id: ProviderKeyId,
     until: OffsetDateTime,
     reason: &str,
+    now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
         UPDATE provider_keys SET parked_until = $2, parked_reason = $3
-        WHERE key_id = $1 AND (parked_until IS NULL OR parked_until < $2)
+        WHERE key_id = $1 AND (parked_until IS NULL OR parked_until <= $4)
         ",
         id.as_uuid(),
         until,
         reason,
+        now,
     );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }

@@ -145,7 +145,9 @@ pub async fn sums(conn: &mut Conn, filter: Filter, by: By) -> Result<Vec<Sum>, D
         WHERE ($1::uuid IS NULL OR user_id = $1) AND ($2::uuid IS NULL OR project_id = $2)
             AND ($3::uuid IS NULL OR task_id = $3)
             AND ($4::uuid IS NULL OR user_id = $4
-                OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4))
+                OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4)
+                OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id)
+                    WHERE g.user_id = $4 AND b.project_id = c.project_id))
             AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
         GROUP BY 1 ORDER BY 7 DESC, 1 LIMIT 1000
         "#,
@@ -175,7 +177,9 @@ pub async fn calls(
         WHERE ($1::uuid IS NULL OR user_id = $1) AND ($2::uuid IS NULL OR project_id = $2)
             AND ($3::uuid IS NULL OR task_id = $3)
             AND ($4::uuid IS NULL OR user_id = $4
-                OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4))
+                OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4)
+                OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id)
+                    WHERE g.user_id = $4 AND b.project_id = c.project_id))
             AND ($5::timestamptz IS NULL OR at >= $5) AND ($6::timestamptz IS NULL OR at < $6)
             AND ($7::uuid IS NULL OR call_id < $7)
         ORDER BY call_id DESC LIMIT $8

@@ -8,8 +8,8 @@ const AROUND_EACH: u64 = 64;
 /// Tokens that a provider may add once: its own instructions for tools and for JSON.
 const ONCE: u64 = 2048;
 
-/// Tokens of an image that is named and not sent along.
-const LINKED: u64 = 20_000;
+/// Tokens of an image or a recording, however few bytes it has.
+const MEDIA: u64 = 50_000;
 
 /// Fields by which a request means more than it says.
 const ELSEWHERE: [&str; 6] =
@@ -20,33 +20,34 @@ const ELSEWHERE: [&str; 6] =
 /// body (a stored conversation, the pages of a document) can fill all that the model reads.
 pub fn most_input_tokens(body: &Value, context: u64) -> u64 {
     let mut bound = ONCE;
-    if add(body, &mut bound) { bound.min(context) } else { context }
+    if add(body, false, &mut bound) { bound.min(context) } else { context }
 }
 
-/// Adds what a value may be read as; `false` when that cannot be told.
-fn add(value: &Value, bound: &mut u64) -> bool {
+/// Fields that hold schemas, in which any name may stand for anything.
+const SCHEMAS: [&str; 5] = ["tools", "functions", "response_format", "text", "output_config"];
+
+/// Adds what a value may be read as; `false` when that cannot be told. In a schema names mean nothing.
+fn add(value: &Value, schema: bool, bound: &mut u64) -> bool {
     match value {
         Value::Null | Value::Bool(_) => *bound += 1,
         Value::Number(_) => *bound += 24,
         Value::String(text) => *bound += text.len() as u64 + 2,
-        Value::Array(items) => return items.iter().all(|item| add(item, bound)),
+        Value::Array(items) => return items.iter().all(|item| add(item, schema, bound)),
         Value::Object(fields) => {
             *bound += AROUND_EACH;
             let kind = fields.get("type").and_then(Value::as_str);
-            if matches!(kind, Some("document" | "input_file" | "file")) {
-                return false;
+            match kind.filter(|_| !schema) {
+                Some("document" | "input_file" | "file") => return false,
+                Some("image" | "image_url" | "input_image" | "input_audio") => *bound += MEDIA,
+                _ => {}
             }
             for (name, value) in fields {
-                if ELSEWHERE.contains(&name.as_str()) && !value.is_null() {
+                if !schema && ELSEWHERE.contains(&name.as_str()) && !value.is_null() {
                     return false;
                 }
                 *bound += name.len() as u64 + 4;
-                let linked = matches!(name.as_str(), "url" | "image_url")
-                    && value.as_str().is_some_and(|url| !url.starts_with("data:"));
-                if linked {
-                    *bound += LINKED;
-                }
-                if !add(value, bound) {
+                let schema = schema || (SCHEMAS.contains(&name.as_str()) && !value.is_string());
+                if !add(value, schema, bound) {
                     return false;
                 }
             }
@@ -75,13 +76,15 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_only_named_counts_as_a_large_one() {
-        let linked =
-            json!({ "type": "image_url", "image_url": { "url": "https://example.org/a.png" } });
-        assert!(most_input_tokens(&linked, u64::MAX) > LINKED);
-        let sent =
-            json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } });
-        assert!(most_input_tokens(&sent, u64::MAX) < LINKED);
+    fn an_image_counts_as_a_large_one_however_few_bytes_it_has() {
+        for image in [
+            json!({ "type": "image_url", "image_url": { "url": "https://example.org/a.png" } }),
+            json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } }),
+            json!({ "type": "image", "source": { "type": "base64", "data": "AAAA" } }),
+            json!({ "type": "input_image", "image_url": "data:image/png;base64,AAAA" }),
+        ] {
+            assert!(most_input_tokens(&image, u64::MAX) > MEDIA, "{image}");
+        }
     }
 
     #[test]
@@ -95,5 +98,8 @@ mod tests {
             assert_eq!(most_input_tokens(&body, 200_000), 200_000, "{body}");
         }
         assert!(most_input_tokens(&json!({ "previous_response_id": null }), 200_000) < 200_000);
+        let tool = json!({ "tools": [{ "type": "function", "parameters": { "properties": {
+            "prompt": { "type": "string" }, "file_id": { "type": "file" } } } }] });
+        assert!(most_input_tokens(&tool, 200_000) < 200_000, "a parameter may have any name");
     }
 }

@@ -29,6 +29,7 @@ impl Breaker {
             None => true,
             Some(again) if now < again => false,
             Some(_) => {
+                self.pause = (self.pause * 2).min(LONGEST);
                 self.again = Some(now + self.pause);
                 true
             }
@@ -48,13 +49,12 @@ impl Breaker {
     /// The place failed. Gives whether it is left alone from now on.
     pub fn failed(&mut self, now: Instant) -> bool {
         self.failures += 1;
-        if self.failures < FAILURES {
+        if self.failures < FAILURES || self.again.is_some() {
             return false;
         }
-        let first = self.again.is_none();
-        self.pause = if first { FIRST } else { (self.pause * 2).min(LONGEST) };
+        self.pause = FIRST;
         self.again = Some(now + self.pause);
-        first
+        true
     }
 }
 
@@ -72,7 +72,9 @@ mod tests {
         assert!(breaker.failed(start));
         assert!(!breaker.admits(start));
         assert_eq!(breaker.closed_until(start), Some(start + FIRST));
+        assert!(!breaker.failed(start), "others that were under way");
         let later = start + FIRST;
+        assert_eq!(breaker.closed_until(start), Some(later));
         assert!(breaker.admits(later));
         assert!(!breaker.admits(later), "one at a time");
         assert!(!breaker.failed(later), "it was left alone before");
@@ -98,8 +100,9 @@ mod tests {
     fn no_pause_is_longer_than_two_minutes() {
         let (mut breaker, mut now) = (Breaker::default(), Instant::now());
         for _ in 0..40 {
-            now += LONGEST;
             breaker.failed(now);
+            now += LONGEST;
+            breaker.admits(now);
         }
         assert_eq!(breaker.closed_until(now), Some(now + LONGEST));
     }

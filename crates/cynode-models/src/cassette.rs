@@ -3,10 +3,7 @@
 //! A cassette is a directory with a file for each question, named by the digest of what was asked. What is kept has been
 //! through redaction, question and answer alike.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,14 +52,14 @@ impl Cassette {
         let text = serde_json::to_vec_pretty(&Kept { asked, answered });
         let text = text.map_err(|error| failed(&error.into()))?;
         fs::create_dir_all(&self.directory).map_err(|error| failed(&error))?;
-        let (file, part) = (self.file(&digest), self.file(&format!("{digest}.part")));
+        let (file, part) = (self.file(&digest), self.directory.join(format!("{digest}.part")));
         fs::write(&part, text)
             .and_then(|()| fs::rename(&part, file))
             .map_err(|error| failed(&error))
     }
 
     fn file(&self, digest: &str) -> PathBuf {
-        self.directory.join(Path::new(digest).with_extension("json"))
+        self.directory.join(format!("{digest}.json"))
     }
 }
 

@@ -40,12 +40,19 @@ struct Translation {
     reader: StreamReader,
     restore: Restore,
     writer: StreamWriter,
+    /// What the model is called if the provider does not say.
+    model: String,
 }
 
 impl Translation {
     /// Says events anew, after the observer has seen them.
     fn say(&mut self, events: Vec<Event>, observer: &mut Observer, out: &mut BytesMut) {
-        for event in events {
+        for mut event in events {
+            if let Event::Started { model, .. } = &mut event
+                && model.is_empty()
+            {
+                model.clone_from(&self.model);
+            }
             observer.take(&event);
             for event in self.restore.event(event) {
                 out.extend_from_slice(&self.writer.write(event));
@@ -62,6 +69,7 @@ impl Relay {
                 reader: StreamReader::new(provider),
                 restore: Restore::new(request, provider),
                 writer: StreamWriter::new(client, reply.clone()),
+                model: request.model.clone(),
             }))
         } else if client == Dialect::Chat && !request.include_usage {
             Way::WithoutUsage
@@ -252,6 +260,13 @@ mod tests {
             .collect();
         assert_eq!(words, "hello");
         assert_eq!(json!(seen.stop), json!("end_turn"));
+    }
+
+    #[test]
+    fn a_model_that_the_provider_does_not_name_is_called_as_the_client_called_it() {
+        let nameless = CHAT.replace("\"model\":\"m\",", "");
+        let (out, _) = passed(relay(Dialect::Messages, true), &nameless, 10);
+        assert!(out.contains("\"model\":\"m\""), "{out}");
     }
 
     #[test]

@@ -16,8 +16,22 @@ const RUN_BY_CLIENTS: [&str; 7] =
 const RUN_BY_CLIENTS_OF_MESSAGES: [&str; 5] =
     ["custom", "bash_", "text_editor_", "computer_", "memory_"];
 
-/// Fields that ask the provider to reach out by itself.
-const REACHING_OUT: [&str; 3] = ["mcp_servers", "web_search_options", "container"];
+/// Fields that ask the provider to reach out by itself, to choose another model, or to do what has another price.
+const REACHING_OUT: [&str; 13] = [
+    "mcp_servers",
+    "web_search_options",
+    "container",
+    "plugins",
+    "search_parameters",
+    "enable_search",
+    "models",
+    "route",
+    "provider",
+    "transforms",
+    "speed",
+    "inference_geo",
+    "context_management",
+];
 
 /// A request whose shape we may change.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +45,18 @@ impl Shaped {
     pub fn new(dialect: Dialect, body: Value) -> Result<Self, ModelError> {
         let bad = |told: &str| Err(ModelError::new(Kind::BadRequest, told));
         let Value::Object(body) = body else { return bad("the body is not a JSON object") };
-        if body.get("n").and_then(Value::as_u64).is_some_and(|n| n > 1) {
+        let given = |name: &str| body.get(name).filter(|value| !value.is_null());
+        if given("n").is_some_and(|n| *n != json!(1)) {
             return bad("`n`: one answer at a time; ask again for another");
+        }
+        if given("stream").is_some_and(|stream| !stream.is_boolean()) {
+            return bad("`stream` is true or false");
+        }
+        if given("model").is_some_and(|model| !model.is_string()) {
+            return bad("`model` is a text");
+        }
+        if given("prompt").is_some() {
+            return bad("`prompt`: what is stored with a provider cannot be looked at");
         }
         if body.get("background") == Some(&Value::Bool(true)) {
             return bad("`background`: an answer that nobody waits for cannot be accounted for");
@@ -70,7 +94,7 @@ impl Shaped {
             Dialect::Responses => &["max_output_tokens"],
             Dialect::Messages => &["max_tokens"],
         };
-        names.iter().find_map(|name| self.body.get(*name).and_then(Value::as_u64))
+        names.iter().filter_map(|name| self.body.get(*name).and_then(Value::as_u64)).min()
     }
 
     /// Takes out what the provider would do by itself: tools that it runs, servers that it calls. Every tool call passes our
@@ -82,12 +106,19 @@ impl Shaped {
             removed += usize::from(self.body.shift_remove(name).is_some());
         }
         if let Some(Value::Array(tools)) = self.body.get_mut("tools") {
-            let before = tools.len();
-            tools.retain(|tool| run_by_client(dialect, tool));
-            removed += before - tools.len();
-            if tools.is_empty() && before > 0 {
+            let gone = retain(dialect, tools);
+            removed += gone;
+            if tools.is_empty() && gone > 0 {
                 self.body.shift_remove("tools");
                 self.body.shift_remove("tool_choice");
+            }
+        }
+        // Some clients of Responses offer tools among the messages.
+        if let Some(Value::Array(items)) = self.body.get_mut("input") {
+            for item in items {
+                if let Some(Value::Array(tools)) = item.get_mut("tools") {
+                    removed += retain(dialect, tools);
+                }
             }
         }
         removed
@@ -124,6 +155,11 @@ impl Shaped {
         }
     }
 
+    /// The request as text.
+    pub fn text(&self) -> String {
+        serde_json::to_string(&self.body).unwrap_or_default()
+    }
+
     /// The request as it is.
     pub fn body(&self) -> Value {
         Value::Object(self.body.clone())
@@ -143,11 +179,12 @@ impl Shaped {
     pub fn addressed(&self, kind: ProviderKind, upstream: &str, most: u64) -> Value {
         let mut body = self.body.clone();
         body.insert("model".into(), Value::String(upstream.to_owned()));
+        // The one name that this provider reads, whatever the client wrote.
+        for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+            body.shift_remove(name);
+        }
         let name = match self.dialect {
-            Dialect::Chat if body.contains_key("max_completion_tokens") => "max_completion_tokens",
-            Dialect::Chat if kind == ProviderKind::OpenAi && !body.contains_key("max_tokens") => {
-                "max_completion_tokens"
-            }
+            Dialect::Chat if kind == ProviderKind::OpenAi => "max_completion_tokens",
             Dialect::Chat | Dialect::Messages => "max_tokens",
             Dialect::Responses => "max_output_tokens",
         };
@@ -169,6 +206,19 @@ impl Shaped {
         }
         Value::Object(body)
     }
+}
+
+/// Leaves the tools that the client runs, also within groups, and gives how many were taken out.
+fn retain(dialect: Dialect, tools: &mut Vec<Value>) -> usize {
+    let before = tools.len();
+    tools.retain(|tool| run_by_client(dialect, tool));
+    let mut removed = before - tools.len();
+    for tool in tools {
+        if let Some(Value::Array(grouped)) = tool.get_mut("tools") {
+            removed += retain(dialect, grouped);
+        }
+    }
+    removed
 }
 
 fn run_by_client(dialect: Dialect, tool: &Value) -> bool {
@@ -196,6 +246,11 @@ mod tests {
         for body in [
             json!([]),
             json!({ "n": 2 }),
+            json!({ "n": 2.0 }),
+            json!({ "n": "2" }),
+            json!({ "stream": "true" }),
+            json!({ "model": 5 }),
+            json!({ "prompt": { "id": "p" } }),
             json!({ "background": true }),
             json!({ "service_tier": "priority" }),
         ] {
@@ -213,6 +268,15 @@ mod tests {
         );
         assert_eq!(request.without_hosted_tools(), 2);
         assert_eq!(request.body(), json!({ "tools": own }));
+
+        let group = |tools: Value| json!({ "type": "namespace", "name": "g", "tools": tools });
+        let offer =
+            |tools: Value| json!({ "input": [{ "type": "additional_tools", "tools": tools }] });
+        let (kept, hosted) = (json!([own[0]]), json!([own[0], { "type": "code_interpreter" }]));
+        let mut request =
+            shaped(Dialect::Responses, offer(json!([group(hosted), { "type": "web_search" }])));
+        assert_eq!(request.without_hosted_tools(), 2);
+        assert_eq!(request.body(), offer(json!([group(kept)])));
 
         let own = json!([{ "name": "a", "input_schema": {} }, { "type": "bash_20250124", "name": "bash" }]);
         let mut request = shaped(
@@ -232,7 +296,9 @@ mod tests {
 
     #[test]
     fn a_request_is_addressed_with_the_providers_name_a_limit_and_a_count() {
-        let chat = json!({ "model": "ours", "messages": [], "stream": true, "max_tokens": 9000 });
+        let chat = json!({ "model": "ours", "messages": [], "stream": true, "max_tokens": 9000,
+            "max_completion_tokens": 1 });
+        assert_eq!(shaped(Dialect::Chat, chat.clone()).limit(), Some(1));
         let addressed =
             shaped(Dialect::Chat, chat).addressed(ProviderKind::Compatible, "theirs", 100);
         assert_eq!(

@@ -33,8 +33,26 @@ const MOST_ERROR: usize = 64 * 1024;
 /// The revision of Messages that is spoken when the client names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
+/// Statuses that somebody in between may give while the provider works on.
+const ANSWERED_IN_BETWEEN: [u16; 8] = [408, 499, 502, 504, 520, 522, 523, 524];
+
+/// The longest that a provider may ask to be left alone.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
 /// What a client may say to the provider beside its request, where both speak the same dialect.
 pub const FORWARDED: [&str; 2] = ["anthropic-beta", "anthropic-version"];
+
+/// What the names of such features begin with.
+const BETAS: [&str; 8] = [
+    "claude-code-",
+    "interleaved-thinking-",
+    "fine-grained-tool-streaming-",
+    "token-efficient-tools-",
+    "structured-outputs-",
+    "prompt-caching-",
+    "output-128k-",
+    "effort-",
+];
 
 /// A provider that is reached over the network.
 #[derive(Clone, Debug)]
@@ -53,6 +71,15 @@ pub struct Upstream {
     client: Client,
 }
 
+/// Why there is no answer, and whether it is certain that none was worked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unasked {
+    /// Why.
+    pub error: ModelError,
+    /// Nothing was worked on, so nothing can be billed.
+    pub free: bool,
+}
+
 /// What a provider gave back before its answer: it has accepted the request.
 #[derive(Debug)]
 pub struct Accepted {
@@ -67,7 +94,8 @@ impl Upstream {
             .read_timeout(idle)
             // A key goes where the admin said and nowhere else.
             .redirect(Policy::none())
-            .pool_idle_timeout(Duration::from_mins(1))
+            // Shorter than servers keep a connection: one that is just being closed would swallow a request.
+            .pool_idle_timeout(Duration::from_secs(4))
             .tcp_nodelay(true)
             .no_proxy()
             .build()
@@ -83,17 +111,22 @@ impl Upstream {
         forwarded: &[(String, String)],
         body: Vec<u8>,
         stream: bool,
-    ) -> Result<Accepted, ModelError> {
-        let headers = headers(place, key, forwarded, stream)?;
+    ) -> Result<Accepted, Unasked> {
+        let headers = headers(place, key, forwarded, stream)
+            .map_err(|error| Unasked { error, free: true })?;
         let request = self.client.post(address(place)).headers(headers).body(body);
-        let response = request.send().await.map_err(|error| failure(&error))?;
+        let response = request.send().await.map_err(|error| Unasked {
+            // What was never connected was never asked.
+            free: error.is_connect(),
+            error: failure(&error),
+        })?;
         let status = response.status();
         if status.is_success() {
             return Ok(Accepted { response });
         }
         if status.is_redirection() {
             let told = format!("the provider sends us elsewhere ({status}), which is not followed");
-            return Err(ModelError::new(Kind::Upstream, told));
+            return Err(Unasked { error: ModelError::new(Kind::Upstream, told), free: true });
         }
         let wait = retry_after(response.headers());
         let body = read(response, MOST_ERROR).await.unwrap_or_default();
@@ -102,7 +135,8 @@ impl Upstream {
             let reason = status.canonical_reason().unwrap_or("an error");
             Value::String(format!("the provider answered {} ({reason})", status.as_u16()))
         });
-        Err(place.dialect.read_error(status.as_u16(), &body, wait))
+        let error = place.dialect.read_error(status.as_u16(), &body, wait);
+        Err(Unasked { error, free: !ANSWERED_IN_BETWEEN.contains(&status.as_u16()) })
     }
 }
 
@@ -145,7 +179,11 @@ fn headers(
     if place.dialect == Dialect::Messages {
         headers.insert("anthropic-version", HeaderValue::from_static(ANTHROPIC_VERSION));
         for (name, value) in forwarded {
-            let pair = name.parse::<HeaderName>().ok().zip(HeaderValue::from_str(value).ok());
+            let value = if name == "anthropic-beta" { known_betas(value) } else { value.clone() };
+            if value.is_empty() {
+                continue;
+            }
+            let pair = name.parse::<HeaderName>().ok().zip(HeaderValue::from_str(&value).ok());
             if let Some((name, value)) = pair.filter(|_| FORWARDED.contains(&name.as_str())) {
                 headers.insert(name, value);
             }
@@ -170,11 +208,19 @@ fn headers(
     Ok(headers)
 }
 
+/// The features in trial that a client may ask for: those that change neither what is read nor what it costs.
+fn known_betas(value: &str) -> String {
+    let names = value.split(',').map(str::trim);
+    let known: Vec<&str> =
+        names.filter(|name| BETAS.iter().any(|known| name.starts_with(known))).collect();
+    known.join(",")
+}
+
 /// How long the provider wants to be left alone, as `retry-after` says in seconds. A date is not looked at.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let seconds: f64 = text.trim().parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+    Duration::try_from_secs_f64(seconds).ok().map(|wait| wait.min(LONGEST_WAIT))
 }
 
 async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, ModelError> {
@@ -231,13 +277,17 @@ mod tests {
         assert!(!sent.contains_key("x-api-key"));
         let mut anthropic = place(Dialect::Messages, "http://h/v1");
         anthropic.kind = ProviderKind::Anthropic;
-        let said = [("anthropic-beta", "b1"), ("host", "elsewhere"), ("x-api-key", "k-2")];
+        let said = [
+            ("anthropic-beta", "claude-code-1, context-1m-1,effort-2"),
+            ("host", "elsewhere"),
+            ("x-api-key", "k-2"),
+        ];
         let said = said.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let sent = headers(&anthropic, Some(&key), &said, false).unwrap();
         assert!(!sent.contains_key("host"));
         assert_eq!(sent["x-api-key"], "k-1");
         assert_eq!(sent["anthropic-version"], ANTHROPIC_VERSION);
-        assert_eq!(sent["anthropic-beta"], "b1");
+        assert_eq!(sent["anthropic-beta"], "claude-code-1,effort-2");
         assert!(!sent.contains_key(AUTHORIZATION));
     }
 
@@ -253,5 +303,6 @@ mod tests {
         assert_eq!(wait("Wed, 21 Oct 2026 07:28:00 GMT"), None);
         assert_eq!(wait("-1"), None);
         assert_eq!(wait("nan"), None);
+        assert_eq!(wait("1e12"), Some(LONGEST_WAIT));
     }
 }

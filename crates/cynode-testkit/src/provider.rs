@@ -33,6 +33,10 @@ pub struct Behaviour {
     pub usage: Option<Usage>,
     /// A failure instead of an answer: status, body and `retry-after`.
     pub fails: Option<(u16, Value, Option<u64>)>,
+    /// The key for which alone it fails.
+    pub only_for: Option<String>,
+    /// Whether it ends the connection without a word.
+    pub hangs_up: bool,
     /// How long it waits before each piece.
     pub pause: Duration,
     /// Whether it stops after the first piece until it is let go on.
@@ -47,6 +51,8 @@ impl Default for Behaviour {
             words: ["Hello", " ", "there"].map(str::to_owned).into(),
             usage: Some(Usage { input: 20, output: 3, ..Usage::default() }),
             fails: None,
+            only_for: None,
+            hangs_up: false,
             pause: Duration::ZERO,
             stalls: false,
             breaks_off: false,
@@ -146,12 +152,17 @@ async fn answer(
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let behaviour = shared.behaviour.lock().unwrap().clone();
+    let key = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let meant =
+        behaviour.only_for.as_deref().is_none_or(|only| key.is_some_and(|key| key.ends_with(only)));
     shared.sent.lock().unwrap().push(Sent {
         path: uri.path().to_owned(),
         headers,
         body: body.clone(),
     });
-    if let Some((status, body, wait)) = behaviour.fails {
+    // A panic in a handler ends the connection, as a provider that dies does.
+    assert!(!behaviour.hangs_up, "the provider hangs up");
+    if let Some((status, body, wait)) = behaviour.fails.filter(|_| meant) {
         let mut response =
             (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response();
         if let Some(wait) = wait {

@@ -44,6 +44,19 @@ async fn a_claim_sent_again_gives_the_same_jobs_and_no_two_workers_get_the_same(
 }
 
 #[tokio::test]
+async fn a_job_of_a_task_that_may_not_ask_models_waits_until_it_may() {
+    let drive = Drive::new().await;
+    drive.dispatched(&["a"]).await;
+    let worker = drive.app.service(ServiceKind::Worker, "w").await;
+    let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
+        SELECT task_id, 'quota', 'used up', clock_timestamp() + interval '1 hour', clock_timestamp() FROM tasks";
+    drive.app.db.execute(park).await;
+    assert_eq!(claimed(&worker, 1, 1).await, Vec::<Value>::new());
+    drive.app.db.execute("UPDATE task_parks SET until = clock_timestamp()").await;
+    assert_eq!(claimed(&worker, 2, 1).await.len(), 1);
+}
+
+#[tokio::test]
 async fn a_job_is_told_what_to_do_and_what_was_wrong_the_last_time() {
     let drive = Drive::new().await;
     drive.dispatched(&["a"]).await;

@@ -570,8 +570,94 @@ async fn a_client_that_goes_away_pays_for_what_was_said_until_then() {
     let calls = admin.get("/v1/usage/calls").await.expect(200).json();
     let call = &calls["items"][0];
     assert_eq!((&call["outcome"], &call["basis"]), (&json!("given_up"), &json!("bounded")));
+    // It may have thought unseen, as far as it was allowed to.
+    assert_eq!(call["output_tokens"], 1000);
     let cost = call["cost_micros"].as_i64().unwrap();
     assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
+}
+
+#[tokio::test]
+async fn a_provider_that_breaks_off_before_its_answer_may_have_worked_and_counts_as_the_worst() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour { hangs_up: true, ..Behaviour::default() }).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    ask(&admin, chat("small", "hi")).await.expect(502);
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let call = &calls["items"][0];
+    assert_eq!((&call["outcome"], &call["basis"]), (&json!("failed"), &json!("worst_case")));
+    assert_eq!(call["output_tokens"], 1000);
+    let cost = call["cost_micros"].as_i64().unwrap();
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
+    // What was never connected was never asked.
+    drop(provider);
+    let body = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });
+    admin.put("/v1/providers/far", body).await.expect(200);
+    ask(&admin, chat("small", "again")).await.expect(503);
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
+}
+
+#[tokio::test]
+async fn when_one_key_rests_the_next_is_asked_at_once() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let quota = json!({ "error": { "message": "no more", "code": "insufficient_quota" } });
+    let fails = Some((429, quota, Some(120)));
+    let behaviour =
+        Behaviour { fails, only_for: Some("far-secret-key-0001".into()), ..Behaviour::default() };
+    let provider = TestProvider::serve(behaviour).await;
+    networked(&admin, "far", "chat", &provider).await;
+    let key = json!({ "label": "second", "key": "far-secret-key-0002" });
+    admin.post("/v1/providers/far/keys", key).await.expect(201);
+    model(&admin, "small", &["far"], json!({})).await;
+    assert_eq!(words(&ask(&admin, chat("small", "hi")).await.expect(200)), "Hello there");
+    let keys: Vec<_> = provider
+        .sent()
+        .iter()
+        .map(|sent| sent.headers["authorization"].to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(keys, ["Bearer far-secret-key-0001", "Bearer far-secret-key-0002"]);
+}
+
+#[tokio::test]
+async fn a_short_wait_is_told_in_full_and_parks_nobody() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let slow = json!({ "error": { "message": "slowly", "code": "rate_limit_exceeded" } });
+    let provider = TestProvider::serve(Behaviour {
+        fails: Some((429, slow, Some(4))),
+        ..Behaviour::default()
+    })
+    .await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let agent = agent(&app, &admin, &["small"]).await;
+    let reply = ask(&agent.client, chat("small", "hi")).await.expect(429);
+    assert_eq!(reply.headers["retry-after"], "4");
+    assert_eq!(
+        admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json(),
+        Value::Null
+    );
+    provider.behave(Behaviour::default());
+    app.clock.advance(time::Duration::seconds(4));
+    ask(&agent.client, chat("small", "hi")).await.expect(200);
+}
+
+#[tokio::test]
+async fn what_a_provider_says_of_our_key_is_not_repeated() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let told = json!({ "error": { "message": "invalid key far-secret-key-0001", "code": "invalid_api_key" } });
+    let provider =
+        TestProvider::serve(Behaviour { fails: Some((401, told, None)), ..Behaviour::default() })
+            .await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let reply = ask(&admin, chat("small", "hi")).await;
+    assert!(!String::from_utf8_lossy(&reply.body).contains("0001"), "{:?}", reply.body);
+    let shown = admin.get("/v1/providers").await.expect(200);
+    assert!(!String::from_utf8_lossy(&shown.body).contains("key-0001"), "{:?}", shown.body);
 }
 
 #[tokio::test]

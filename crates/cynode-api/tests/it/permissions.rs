@@ -261,7 +261,7 @@ fn cases() -> Vec<Case> {
             json!(null),
             Operator,
         ),
-        case("get", "/v1/budgets", "/v1/budgets", json!(null), WithoutRole(403)),
+        case("get", "/v1/budgets", "/v1/budgets", json!(null), Operator),
         case(
             "put",
             "/v1/budgets",

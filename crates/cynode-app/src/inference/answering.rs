@@ -11,7 +11,7 @@ use cynode_models::{
     relay::{Gathering, Relay},
     script::counted,
     shape::Shaped,
-    talk::{Answer, ModelError, Request},
+    talk::{Answer, Kind, ModelError, Request},
     tools::Restore,
     upstream::Accepted,
 };
@@ -19,7 +19,9 @@ use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Answered, Question, Refused, Tried, held::Held, registry::Registry, shaped_request};
+use super::{
+    Answered, IDLE, Question, Refused, Tried, held::Held, registry::Registry, shaped_request,
+};
 
 /// How many pieces of an answer wait for a client that is slow.
 const PIECES: usize = 32;
@@ -81,7 +83,9 @@ impl Recorder {
         let kept = tokio::task::spawn_blocking(move || {
             let mut value = json!(answer);
             self.registry.redactor.json(&mut value);
-            let answer = serde_json::from_value(value).unwrap_or(answer);
+            let answer = serde_json::from_value(value).map_err(|_| {
+                ModelError::new(Kind::Upstream, "without its secrets the answer is none")
+            })?;
             self.cassette.keep(&request, answer)
         });
         match kept.await {
@@ -162,6 +166,9 @@ async fn whole(
     }
     let mut answer = provider.read_answer(&body)?;
     Restore::new(request, provider).answer(&mut answer);
+    if answer.model.is_empty() {
+        answer.model.clone_from(&request.model);
+    }
     Ok(Answered::Whole(call, question.dialect.write_answer(&answer, reply)?))
 }
 
@@ -198,8 +205,10 @@ async fn streamed(
         match out {
             Ok(out) if out.is_empty() => {}
             Ok(out) => {
-                if sender.send(out).await.is_err() {
-                    break given_up(relay);
+                // Whoever does not read for so long has gone.
+                match tokio::time::timeout(IDLE, sender.send(out)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => break given_up(relay),
                 }
             }
             Err(error) => {
@@ -208,18 +217,23 @@ async fn streamed(
             }
         }
     };
-    if !rest.is_empty() {
-        let _ = sender.send(rest).await;
-    }
-    drop((sender, pieces));
-    if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
-        && let Ok(answer) = gathered.finish()
-    {
-        recorder.keep(request, answer).await;
-    }
-    held.settle_seen(&seen, given_up).await;
+    drop(pieces);
+    // The client gets the end without waiting for the books, and the books do not wait for the client.
+    let books = async {
+        if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
+            && let Ok(answer) = gathered.finish()
+        {
+            recorder.keep(request, answer).await;
+        }
+        held.settle_seen(&seen, given_up).await;
+    };
+    let sent = async move {
+        if !rest.is_empty() {
+            let _ = tokio::time::timeout(IDLE, sender.send(rest)).await;
+        }
+    };
+    tokio::join!(sent, books);
 }
-
 fn given_up(relay: Relay) -> (Bytes, Seen, bool) {
     let (_, seen) = relay.end();
     (Bytes::new(), seen, true)

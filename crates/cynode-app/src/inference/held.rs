@@ -69,6 +69,13 @@ impl Held {
         self.models.ledger.settle(self.app.pool(), settlement).await;
     }
 
+    /// Whether anything was used is not known.
+    pub(super) async fn assume_worst(self, error: &ModelError) {
+        let tokens =
+            Tokens { input: self.most_input, output: self.most_output, ..Tokens::default() };
+        self.settle(CallOutcome::Failed, Some(error), tokens, Basis::WorstCase).await;
+    }
+
     /// Nothing was used.
     pub(super) async fn release(self, error: &ModelError) {
         self.settle(CallOutcome::Failed, Some(error), Tokens::default(), Basis::Free).await;
@@ -84,14 +91,19 @@ impl Held {
         };
         let (tokens, basis) = match (seen.usage, ended) {
             (Some(usage), true) => (counted(&usage), Basis::Reported),
-            // Cut off or not told: what came in full is known to the byte, and a token has at least one.
+            // Cut off or not told: a model may have thought unseen, so that what came says little about what is billed.
             (usage, _) => {
                 let known = usage.unwrap_or(Usage { input: self.most_input, ..Usage::default() });
-                let slack = if ended { 16 } else { 1024 };
-                let output = known.output.max(seen.output_bytes + slack).min(self.most_output);
-                (Tokens { output, ..counted(&known) }, Basis::Bounded)
+                (Tokens { output: self.most_output, ..counted(&known) }, Basis::Bounded)
             }
         };
         self.settle(outcome, seen.error.as_ref(), tokens, basis).await;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Settled, it is known no more. Else something broke: nobody renews it, and it will count as its worst case.
+        self.models.ledger.forget(self.call);
     }
 }

@@ -114,6 +114,11 @@ impl Ledger {
         lock(&self.live).remove(&call.as_uuid());
     }
 
+    /// Does not keep a call any longer.
+    pub(super) fn forget(&self, call: CallId) {
+        lock(&self.live).remove(&call.as_uuid());
+    }
+
     /// Keeps the calls under way from counting as lost.
     pub(super) async fn renew(&self, pool: &Pool) -> Result<(), DbError> {
         let live: Vec<Uuid> = lock(&self.live).iter().copied().collect();

@@ -60,6 +60,8 @@ pub struct Question {
     pub dialect: Dialect,
     /// The whole body.
     pub body: Value,
+    /// Its bytes.
+    pub size: usize,
     /// By whom.
     pub who: Who,
     /// The trace it belongs to.
@@ -73,11 +75,12 @@ impl Question {
     pub fn new(
         dialect: Dialect,
         body: Value,
+        size: usize,
         who: Who,
         trace: TraceId,
         headers: Vec<Header>,
     ) -> Self {
-        Self { dialect, body, who, trace, headers }
+        Self { dialect, body, size, who, trace, headers }
     }
 
     /// The headers that go on.

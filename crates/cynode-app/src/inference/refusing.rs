@@ -29,8 +29,10 @@ pub(super) async fn park_for_quota(
 ) -> ModelError {
     let now = app.environment().now();
     let wait = Duration::try_from(until - now).unwrap_or_default();
-    let told = "the provider's quota is used up";
-    if let Some(task) = question.who.task() {
+    let told = "no key of the provider may be used now: its quota is used up, or it was refused";
+    if wait > SHORT
+        && let Some(task) = question.who.task()
+    {
         let park = Park { kind: ParkKind::Quota, reason: told.into(), until: Some(until) };
         if let Err(error) = park_task(app, question, task, &park).await {
             tracing::error!(
@@ -40,7 +42,12 @@ pub(super) async fn park_for_quota(
             );
         }
     }
-    let told = format!("{told} for another {} s", wait.as_secs().max(1));
+    resting(told, wait)
+}
+
+/// What is said while a quota is waited for: try again soon, or stop.
+fn resting(told: &str, wait: Duration) -> ModelError {
+    let told = format!("{told}, for another {} s", wait.as_secs() + 1);
     if wait <= SHORT {
         return ModelError::new(Kind::RateLimited, told).with_retry_after(wait);
     }
@@ -137,6 +144,10 @@ pub(super) async fn parked(app: &App, question: &Question, park: &Park, new: boo
                 "a task could not be paused"
             );
         }
+    }
+    if let (ParkKind::Quota, Some(until)) = (park.kind, park.until) {
+        let wait = Duration::try_from(until - app.environment().now()).unwrap_or_default();
+        return resting(&park.reason, wait);
     }
     let until = park.until.map(|until| format!(" until {}", stamp(until))).unwrap_or_default();
     let told = format!("the task may not ask models{until}: {}", park.reason);

@@ -270,7 +270,7 @@ async fn providers(
             Some(of) => described.iter().find(|other| other.id == of),
             None => Some(provider),
         };
-        let Some(asked) = asked else { continue };
+        let Some(asked) = asked.filter(|asked| asked.enabled) else { continue };
         let asked_place = Place::of(asked)?;
         let source = match (asked.kind, asked_place.base_url, asked_place.script, &place.cassette) {
             (ProviderKind::Replay, _, _, Some(cassette)) => Source::Replay(cassette.clone()),

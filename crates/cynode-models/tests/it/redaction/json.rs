@@ -1,11 +1,9 @@
 //! Secrets in JSON values.
 
+use cynode_testkit::secrets::{ALNUM, Chance, KINDS, secrets, survivors};
 use serde_json::{Value, json};
 
-use crate::redaction::{
-    corpus::{KINDS, secrets},
-    support::{ALNUM, Chance, redactor, survivors},
-};
+use crate::redaction::support::redactor;
 
 #[test]
 fn strings_keys_and_arguments_are_all_looked_at() {

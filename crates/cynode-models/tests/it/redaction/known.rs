@@ -1,9 +1,10 @@
 //! Secrets that are known by value.
 
+use cynode_testkit::secrets::survivors;
 use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 use proptest::prelude::*;
 
-use crate::redaction::support::{redactor, survivors};
+use crate::redaction::support::redactor;
 
 /// A value that no rule would find, with letters that every encoding changes.
 const VALUE: &str = "correct horse/battery+staple \"ä\"";

@@ -1,6 +1,8 @@
 //! Ordinary text stays as it is.
 
-use crate::redaction::support::{BASE64, Chance, HEX, redactor};
+use cynode_testkit::secrets::{BASE64, Chance, HEX};
+
+use crate::redaction::support::redactor;
 
 /// Code, settings and notes of the kind that agents read all day.
 const ORDINARY: &[&str] = &[

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use cynode_testkit::secrets::{ALNUM, BASE64, Chance, KINDS, SETTINGS, secrets, survivors};
 use proptest::prelude::*;
 
-use crate::redaction::{
-    corpus::{KINDS, SETTINGS, secrets},
-    support::{Chance, redactor, survivors},
-};
+use crate::redaction::support::{RULES, redactor};
 
 #[test]
 fn of_a_thousand_secrets_in_every_setting_no_piece_survives() {
@@ -57,7 +55,7 @@ fn each_kind_is_called_by_its_name() {
 #[test]
 fn the_words_around_a_secret_stay() {
     let redactor = redactor(&[]);
-    let token = format!("ghp_{}", Chance::new(4).letters(crate::redaction::support::ALNUM, 36));
+    let token = format!("ghp_{}", Chance::new(4).letters(ALNUM, 36));
     let text = format!("git clone https://ada:{token}@github.com/a/b # {token}");
     let redacted = redactor.text(&text).value.into_owned();
     let (_, placeholder) = redacted.split_once("# ").unwrap();
@@ -72,12 +70,9 @@ fn the_words_around_a_secret_stay() {
 fn two_secrets_of_a_kind_can_be_told_apart_and_another_key_tells_otherwise() {
     use cynode_models::redact::{FingerprintKey, Redactor};
     let mut chance = Chance::new(5);
-    let [a, b] =
-        [0, 1].map(|_| format!("ghp_{}", chance.letters(crate::redaction::support::ALNUM, 36)));
+    let [a, b] = [0, 1].map(|_| format!("ghp_{}", chance.letters(ALNUM, 36)));
     let ours = redactor(&[]);
-    let theirs =
-        Redactor::new(crate::redaction::support::RULES.clone(), FingerprintKey::new([8; 32]), [])
-            .unwrap();
+    let theirs = Redactor::new(RULES.clone(), FingerprintKey::new([8; 32]), []).unwrap();
     assert_ne!(ours.text(&a).value, ours.text(&b).value);
     assert_eq!(ours.text(&a).value, ours.text(&a).value);
     assert_ne!(ours.text(&a).value, theirs.text(&a).value);
@@ -99,8 +94,7 @@ fn secrets_with_nothing_between_them_are_gone_at_once() {
 fn a_key_that_is_cut_short_is_taken_out_as_far_as_it_goes() {
     let redactor = redactor(&[]);
     let mut chance = Chance::new(6);
-    let body: Vec<_> =
-        (0..9).map(|_| chance.letters(crate::redaction::support::BASE64, 64)).collect();
+    let body: Vec<_> = (0..9).map(|_| chance.letters(BASE64, 64)).collect();
     let dashes = "-".repeat(5);
     let text = format!("{dashes}BEGIN RSA PRIVATE KEY{dashes}\n{}\n[truncated]", body.join("\n"));
     let redacted = redactor.text(&text).value.into_owned();
@@ -112,8 +106,7 @@ fn a_key_that_is_cut_short_is_taken_out_as_far_as_it_goes() {
 fn a_key_in_the_source_of_a_program_goes_line_by_line() {
     let redactor = redactor(&[]);
     let mut chance = Chance::new(7);
-    let body: Vec<_> =
-        (0..5).map(|_| chance.letters(crate::redaction::support::BASE64, 64)).collect();
+    let body: Vec<_> = (0..5).map(|_| chance.letters(BASE64, 64)).collect();
     let lines: Vec<_> = body.iter().map(|line| format!("{:40}\"{line}\\n\"\n", "")).collect();
     let dashes = "-".repeat(5);
     let text = format!(

@@ -1,12 +1,9 @@
 //! A stream gives what the whole text gives, wherever it is cut.
 
+use cynode_testkit::secrets::{ALNUM, BASE64, Chance, KINDS, SETTINGS, secrets};
 use proptest::prelude::*;
 
-use crate::redaction::{
-    corpus::{KINDS, SETTINGS, secrets},
-    planted::hostile,
-    support::{ALNUM, BASE64, Chance, redactor},
-};
+use crate::redaction::{planted::hostile, support::redactor};
 
 #[test]
 fn each_secret_cut_at_every_byte_is_taken_out_as_from_the_whole() {

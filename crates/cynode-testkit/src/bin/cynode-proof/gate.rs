@@ -3,11 +3,10 @@
 mod audit_check;
 mod echo;
 mod latency;
-mod process;
 mod revocation;
 mod storm;
 mod tamper;
-mod wire;
+pub(crate) mod wire;
 
 use std::time::Duration;
 
@@ -46,11 +45,11 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<bool> {
 }
 
 /// `NAME=VALUE`.
-fn named(text: &str) -> anyhow::Result<(String, String)> {
+pub(crate) fn named(text: &str) -> anyhow::Result<(String, String)> {
     let (name, value) = text.split_once('=').context("NAME=VALUE is needed")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-async fn pause(time: Duration) {
+pub(crate) async fn pause(time: Duration) {
     tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
 }

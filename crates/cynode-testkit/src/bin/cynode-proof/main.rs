@@ -12,6 +12,9 @@ mod bare;
 mod chaos;
 mod gate;
 mod load;
+mod models;
+mod pace;
+mod process;
 mod steps;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -38,6 +41,9 @@ enum Command {
     /// Load on the gate, and what its records say afterwards.
     #[command(subcommand)]
     Gate(gate::Command),
+    /// Load on the way to models, and what its ledger says meanwhile and afterwards.
+    #[command(subcommand)]
+    Models(models::Command),
     /// Measures what a durable step costs.
     Steps(steps::Steps),
     /// The runner with agents that play a script.
@@ -91,6 +97,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Load(command) => load::run(command).await.map(|()| true)?,
             Command::Chaos(chaos) => chaos::run(chaos).await,
             Command::Gate(command) => gate::run(command).await?,
+            Command::Models(command) => models::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,
             Command::Bare(served) => {
                 bare::run(served).await;

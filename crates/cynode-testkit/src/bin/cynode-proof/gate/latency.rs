@@ -1,11 +1,7 @@
 //! Calls at a constant rate, whatever the target does, timed from when each was meant to be sent: a target that stops for a
 //! moment is charged for every call that should have been made meanwhile.
 
-use std::{
-    collections::BTreeMap,
-    sync::Barrier,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -14,8 +10,14 @@ use tokio::runtime::Runtime;
 
 use super::{
     named,
-    process::{Process, cpu_seconds, rss_mb},
     wire::{Caller, Era, Link, Verdict},
+};
+use crate::{
+    pace::{
+        BASELINE, Cost, Pace, QUANTILES, WARM_RATE, at, in_rounds, median, micros, on_threads,
+        per_thousand,
+    },
+    process::Process,
 };
 
 /// Calls at constant rates to several targets in turn, and what each adds to the target `direct`.
@@ -67,11 +69,6 @@ pub(crate) struct Latency {
     #[arg(long, default_value_t = 1500)]
     most_p99: i64,
 }
-
-const BASELINE: &str = "direct";
-
-/// The rate of the calls that are not counted.
-const WARM_RATE: u32 = 200;
 
 struct Target {
     name: String,
@@ -128,9 +125,7 @@ struct Measured {
     first_error: Option<String>,
     /// Calls that there was no time for; they count with the time until the end.
     missed: u64,
-    cpu_seconds: Option<f64>,
-    helpers_cpu_seconds: Option<f64>,
-    rss_mb: Option<f64>,
+    cost: Cost,
 }
 
 impl Measured {
@@ -140,13 +135,7 @@ impl Measured {
         self.errors += other.errors;
         self.missed += other.missed;
         self.first_error = self.first_error.take().or(other.first_error);
-        let sum = |one: Option<f64>, more: Option<f64>| match (one, more) {
-            (Some(one), Some(more)) => Some(one + more),
-            (one, more) => one.or(more),
-        };
-        self.cpu_seconds = sum(self.cpu_seconds, other.cpu_seconds);
-        self.helpers_cpu_seconds = sum(self.helpers_cpu_seconds, other.helpers_cpu_seconds);
-        self.rss_mb = other.rss_mb.or(self.rss_mb);
+        self.cost.add(other.cost);
     }
 
     fn sorted(mut self) -> Self {
@@ -159,75 +148,23 @@ impl Measured {
     fn quantile(&self, per_mille: usize) -> u32 {
         at(&self.latencies, per_mille)
     }
-
-    /// For each thousand calls that were answered.
-    fn per_thousand(&self, seconds: Option<f64>) -> Option<f64> {
-        let calls = u32::try_from(self.latencies.len()).ok()?;
-        let answered = f64::from(calls) - f64::from(u32::try_from(self.missed).ok()?);
-        seconds.filter(|_| answered > 0.0).map(|seconds| rounded(seconds * 1000.0 / answered))
-    }
 }
 
-fn at(sorted: &[u32], per_mille: usize) -> u32 {
-    let place = (sorted.len() * per_mille).div_ceil(1000).saturating_sub(1);
-    sorted.get(place).copied().unwrap_or_default()
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 10_000.0).round() / 10_000.0
-}
-
-/// A constant rate for some time.
-#[derive(Clone, Copy)]
-struct Pace {
-    rate: u32,
-    calls: u32,
-    connections: u32,
-    bytes: usize,
-}
-
-impl Pace {
-    fn time(self) -> Duration {
-        Duration::from_secs(1) * self.calls / self.rate
-    }
-
-    fn intended(self, number: u32) -> Duration {
-        Duration::from_secs(1) * number / self.rate
-    }
-}
-
-/// Makes the calls; each connection has a thread, which sleeps more exactly than a timer of the runtime.
-fn drive(target: &mut Target, pace: Pace) -> anyhow::Result<Measured> {
-    let barrier = Barrier::new(pace.connections as usize);
+/// Makes the calls.
+fn drive(target: &mut Target, pace: Pace, bytes: usize) -> anyhow::Result<Measured> {
     let first = target.sent;
     target.sent += u64::from(pace.calls);
-    let (cpu, helpers) = (cpu_seconds(&target.processes)?, cpu_seconds(&target.helpers)?);
-    let mut all = Measured::default();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..pace.connections)
-            .map(|connection| {
-                let (target, barrier) = (&*target, &barrier);
-                scope.spawn(move || {
-                    let opened = Connection::open(&target.caller);
-                    barrier.wait();
-                    let begun = Instant::now() + Duration::from_millis(20);
-                    opened?.drive(target, pace, connection, first, begun)
-                })
-            })
-            .collect();
-        for thread in threads {
-            let part =
-                thread.join().map_err(|_| anyhow::anyhow!("a connection's thread died"))??;
-            all.add(part);
-        }
-        anyhow::Ok(())
+    let target = &*target;
+    let (parts, cost) = Cost::of(&target.processes, &target.helpers, || {
+        on_threads(
+            pace.connections,
+            || Connection::open(&target.caller),
+            |opened, connection, begun| opened.drive(target, pace, bytes, connection, first, begun),
+        )
     })?;
-    if !target.processes.is_empty() {
-        all.cpu_seconds = Some(cpu_seconds(&target.processes)? - cpu);
-        all.rss_mb = Some(rounded(rss_mb(&target.processes)?));
-    }
-    if !target.helpers.is_empty() {
-        all.helpers_cpu_seconds = Some(cpu_seconds(&target.helpers)? - helpers);
+    let mut all = Measured { cost, ..Measured::default() };
+    for part in parts {
+        all.add(part);
     }
     Ok(all.sorted())
 }
@@ -248,17 +185,17 @@ impl Connection {
         mut self,
         target: &Target,
         pace: Pace,
+        bytes: usize,
         connection: u32,
         first: u64,
         begun: Instant,
     ) -> anyhow::Result<Measured> {
         let mut measured = Measured::default();
-        // Who cannot keep up is stopped in the end; what was not sent by then is not forgotten.
-        let end = begun + pace.time() * 2 + Duration::from_secs(1);
-        for number in (connection..pace.calls).step_by(pace.connections as usize) {
+        let end = pace.end(begun);
+        for number in pace.of(connection) {
             let intended = begun + pace.intended(number);
             let id = first + u64::from(number);
-            let text = format!("{id:0width$}", width = pace.bytes);
+            let text = format!("{id:0bytes$}");
             let request = target.caller.request(id, &target.tool, &json!({ "text": text }))?;
             let early = intended.saturating_duration_since(Instant::now());
             if !early.is_zero() {
@@ -297,10 +234,6 @@ impl Connection {
     }
 }
 
-fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
-}
-
 /// Target and rate.
 type Key = (usize, u32);
 
@@ -308,27 +241,16 @@ pub(crate) fn run(latency: &Latency) -> anyhow::Result<bool> {
     ensure!(latency.rounds > 0 && latency.seconds > 0 && latency.connections > 0, "nothing to do");
     ensure!(latency.rates.iter().all(|rate| *rate > 0), "a rate is at least 1");
     let mut targets = latency.targets()?;
-    let pace =
-        |rate, calls| Pace { rate, calls, connections: latency.connections, bytes: latency.bytes };
+    let pace = |rate, calls| Pace { rate, calls, connections: latency.connections };
     for target in &mut targets {
         if latency.warmup > 0 {
-            drive(target, pace(WARM_RATE, latency.warmup))
+            drive(target, pace(WARM_RATE, latency.warmup), latency.bytes)
                 .with_context(|| format!("{} does not take calls", target.name))?;
         }
     }
-    let mut all: BTreeMap<Key, Vec<Measured>> = BTreeMap::new();
-    for round in 0..latency.rounds {
-        for &rate in &latency.rates {
-            // Whoever comes first in one round comes later in the next.
-            for turn in 0..targets.len() {
-                let index = (turn + round) % targets.len();
-                let target = &mut targets[index];
-                let measured = drive(target, pace(rate, rate * latency.seconds))
-                    .with_context(|| format!("{} at {rate}/s", target.name))?;
-                all.entry((index, rate)).or_default().push(measured);
-            }
-        }
-    }
+    let all = in_rounds(&mut targets, &latency.rates, latency.rounds, |target, rate| {
+        drive(target, pace(rate, rate * latency.seconds), latency.bytes)
+    })?;
     let baseline = targets.iter().position(|target| target.name == BASELINE);
     let results = summary(&targets, baseline, all);
     print_table(&results);
@@ -342,8 +264,6 @@ pub(crate) fn run(latency: &Latency) -> anyhow::Result<bool> {
     println!("{report}");
     Ok(problems.is_empty())
 }
-
-const QUANTILES: [(&str, usize); 4] = [("p50", 500), ("p95", 950), ("p99", 990), ("p99_9", 999)];
 
 /// What is told of each target at each rate.
 fn summary(
@@ -384,9 +304,9 @@ fn summary(
             "missed": whole.missed,
             "max_us": whole.quantile(1000),
             "added": added.get(&key),
-            "cpu_seconds_per_1000_calls": whole.per_thousand(whole.cpu_seconds),
-            "helpers_cpu_seconds_per_1000_calls": whole.per_thousand(whole.helpers_cpu_seconds),
-            "rss_mb": whole.rss_mb,
+            "cpu_seconds_per_1000_calls": per_thousand(whole.cost.cpu_seconds, whole.latencies.len(), whole.missed),
+            "helpers_cpu_seconds_per_1000_calls": per_thousand(whole.cost.helpers_cpu_seconds, whole.latencies.len(), whole.missed),
+            "rss_mb": whole.cost.rss_mb,
             "sent_late_p99_us": at(&whole.late, 990),
             "rounds": each,
         });
@@ -396,11 +316,6 @@ fn summary(
         results.push(told);
     }
     results
-}
-
-fn median(mut values: Vec<i64>) -> Option<i64> {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
 }
 
 impl Latency {

@@ -6,7 +6,9 @@ use anyhow::{Context, ensure};
 use axum::body::Bytes;
 use clap::ValueEnum;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, client::conn::http1::SendRequest, header::CONTENT_TYPE};
+use hyper::{
+    Request, Response, body::Incoming, client::conn::http1::SendRequest, header::CONTENT_TYPE,
+};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, task::JoinHandle};
@@ -14,8 +16,8 @@ use tokio::{net::TcpStream, task::JoinHandle};
 /// Where a server listens: `http://ADDRESS:PORT/PATH` on loopback.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    address: SocketAddr,
-    path: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) path: String,
 }
 
 impl FromStr for Endpoint {
@@ -131,18 +133,23 @@ impl Link {
         Ok(Self { sender, driver })
     }
 
-    pub(crate) async fn call(&mut self, request: Request<Full<Bytes>>) -> Result<Answered, Cut> {
+    /// Sends a request; the body of the answer is still to come.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Cut> {
         if self.sender.ready().await.is_err() {
             return Err(Cut::NeverSent);
         }
-        let response = match self.sender.try_send_request(request).await {
-            Ok(response) => response,
-            Err(mut error) => {
-                // The request comes back only if nothing of it was written.
-                let untouched = error.take_message().is_some();
-                return Err(if untouched { Cut::NeverSent } else { Cut::CutOff { call_id: None } });
-            }
-        };
+        self.sender.try_send_request(request).await.map_err(|mut error| {
+            // The request comes back only if nothing of it was written.
+            let untouched = error.take_message().is_some();
+            if untouched { Cut::NeverSent } else { Cut::CutOff { call_id: None } }
+        })
+    }
+
+    pub(crate) async fn call(&mut self, request: Request<Full<Bytes>>) -> Result<Answered, Cut> {
+        let response = self.send(request).await?;
         let text = |name: &str| {
             let value = response.headers().get(name)?;
             value.to_str().ok().map(str::to_owned)
