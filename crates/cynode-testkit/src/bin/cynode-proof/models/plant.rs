@@ -358,6 +358,12 @@ pub(crate) async fn run(plant: Plant) -> anyhow::Result<bool> {
     if let Some(model) = left_out.iter().find(|model| !model.starts_with("fail-")) {
         problems.push(format!("{} questions did not come, one of them to {model}", left_out.len()));
     }
+    let came = |model: &String| seen.cases.iter().any(|case| provider.cases[*case].model == *model);
+    for model in plant.fails.iter().map(|status| format!("fail-{status}")) {
+        if !came(&model) {
+            problems.push(format!("no question came to {model}"));
+        }
+    }
     if seen.strange > 0 {
         problems.push(format!("{} requests came that nobody made", seen.strange));
     }
