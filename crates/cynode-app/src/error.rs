@@ -130,3 +130,8 @@ impl From<DbError> for Error {
         }
     }
 }
+
+/// Says in the log what went wrong with work that nobody waits for and that is done again.
+pub(crate) fn complain(error: &(dyn std::error::Error + 'static), what: &str) {
+    tracing::warn!(event = "error", error = cynode_core::causes::told(error), "{what}");
+}

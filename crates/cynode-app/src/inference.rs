@@ -13,9 +13,10 @@ mod registry;
 mod telemetry;
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -26,6 +27,7 @@ use cynode_core::{
     ids::{BudgetId, CallId, ProjectId, ProviderId},
     models::{PROJECT_MANAGER, Tier},
     roles::Role,
+    sync::lock,
 };
 use cynode_db::{
     DbError,
@@ -52,7 +54,7 @@ pub use cynode_models::{
 };
 pub use question::{Header, Question, Who};
 
-use crate::{App, Error, Request, agents, context::Told, tokens::Presented};
+use crate::{App, Error, Request, agents, context::Told, error::complain, tokens::Presented};
 use answering::{Accepting, Recorder, passed_on, told_at_once};
 use held::Held;
 use ledger::Ledger;
@@ -85,10 +87,6 @@ pub struct Models {
     /// Answers under way: a process that is to end waits for them.
     answers: TaskTracker,
     told: Mutex<HashMap<BudgetId, Instant>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Models {
@@ -141,20 +139,10 @@ pub async fn keep(app: App, stop: CancellationToken) {
             _ = turn.tick() => {}
         }
         if let Err(error) = models.ledger.renew(app.pool()).await {
-            let error = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(
-                event = "error",
-                error,
-                "calls could not be kept and will be tried again"
-            );
+            complain(&error, "calls could not be kept and will be tried again");
         }
         if let Err(error) = settle_lost(&app).await {
-            let error = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(
-                event = "error",
-                error,
-                "lost calls could not be ended and will be tried again"
-            );
+            complain(&error, "lost calls could not be ended and will be tried again");
         }
     }
     // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
@@ -343,11 +331,7 @@ impl Prepared {
     /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
     async fn ready(&mut self, registry: &Registry, who: &Who, id: &str) -> Result<(), ModelError> {
         let redactor = registry.redactor.clone();
-        let redact = move |shaped: &mut Shaped| {
-            let mut found = 0;
-            shaped.edit(|body| found = redactor.json(body).total());
-            found
-        };
+        let redact = move |shaped: &mut Shaped| redactor.json(shaped.body_mut()).total();
         self.redactions += if self.size < LARGE {
             redact(&mut self.shaped)
         } else {
@@ -506,7 +490,7 @@ async fn attempt(
         provider.dialect == question.dialect && matches!(provider.source, Source::Network(_));
     let request = if same { None } else { Some(shaped_request(question, shaped).map_err(over)?) };
     let body = match (&request, &provider.source) {
-        (None, _) => shaped.addressed(provider.kind, &candidate.upstream, most_output),
+        (None, _) => Cow::Owned(shaped.addressed(provider.kind, &candidate.upstream, most_output)),
         (Some(request), Source::Network(_)) => {
             let mut request = request.clone();
             request.model.clone_from(&candidate.upstream);
@@ -514,9 +498,9 @@ async fn attempt(
             request.include_usage = true;
             let written = provider.dialect.write_request(&request, &candidate.target);
             // Another provider may speak a dialect in which it can be said.
-            written.map_err(|error| Tried::Next(error, None))?
+            Cow::Owned(written.map_err(|error| Tried::Next(error, None))?)
         }
-        (Some(_), Source::Script(_) | Source::Replay(_)) => shaped.body(),
+        (Some(_), Source::Script(_) | Source::Replay(_)) => Cow::Borrowed(shaped.body()),
     };
     let most_input = bound::most_input_tokens(&body, candidate.context);
     let held = hold(
@@ -581,7 +565,7 @@ fn shaped_request(
     question: &Question,
     shaped: &Shaped,
 ) -> Result<cynode_models::talk::Request, ModelError> {
-    question.dialect.read_request(&shaped.body())
+    question.dialect.read_request(shaped.body())
 }
 
 /// Holds the worst case back, or says why the question is not asked.

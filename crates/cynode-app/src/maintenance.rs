@@ -5,7 +5,7 @@ use std::time::Duration;
 use cynode_db::{DbError, approvals, idempotency, schema};
 use tokio_util::sync::CancellationToken;
 
-use crate::{App, Error};
+use crate::{App, Error, error::complain};
 
 /// How often.
 const EVERY: Duration = Duration::from_mins(10);
@@ -22,8 +22,7 @@ pub async fn run(app: App, stop: CancellationToken) {
             _ = turn.tick() => {}
         }
         if let Err(error) = once(&app).await {
-            let error = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(event = "error", error, "maintenance failed and will be tried again");
+            complain(&error, "maintenance failed and will be tried again");
         }
     }
 }

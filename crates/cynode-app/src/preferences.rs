@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use cynode_core::{
     agents::AgentRole,
     events::EventKind,
-    ids::{ProjectId, TaskId},
+    ids::{ProjectId, TaskId, UserId},
     names::DottedKey,
     preferences::{self as rules, Resolution, Scope},
     roles::Role,
     settings::{Change, Expected, Versioned, fits},
     tasks::Task,
 };
-use cynode_db::{groups, preferences};
+use cynode_db::{Conn, DbError, groups, preferences};
 use serde_json::{Value, json};
 
 use crate::{Ctx, Error, context::Told, settings::version_error};
@@ -150,16 +150,26 @@ async fn tell(
     ctx.record(told).await
 }
 
+/// Everything that may speak to what a user does, in a project, for a task.
+pub(crate) async fn entries(
+    conn: &mut Conn,
+    user: UserId,
+    project: Option<ProjectId>,
+    task: Option<TaskId>,
+) -> Result<Vec<rules::Entry>, DbError> {
+    let mut scopes = vec![Scope::System, Scope::User(user)];
+    scopes.extend(project.map(Scope::Project));
+    scopes.extend(task.map(Scope::Task));
+    scopes.extend(groups::of_user(conn, user).await?.into_iter().map(Scope::Group));
+    preferences::entries(conn, &scopes).await
+}
+
 /// The preferences that hold for the workflow of a task: whoever asked for it, in its project.
 pub(crate) async fn of_workflow(
     ctx: &mut Ctx,
     task: &Task,
 ) -> Result<BTreeMap<DottedKey, Value>, Error> {
-    let user = task.created_by;
-    let mut scopes =
-        vec![Scope::System, Scope::User(user), Scope::Project(task.project), Scope::Task(task.id)];
-    scopes.extend(groups::of_user(ctx.conn(), user).await?.into_iter().map(Scope::Group));
-    let entries = preferences::entries(ctx.conn(), &scopes).await?;
+    let entries = entries(ctx.conn(), task.created_by, Some(task.project), Some(task.id)).await?;
     let held = rules::resolve_for(AgentRole::ProjectManager, entries);
     Ok(held.effective.into_iter().map(|(key, held)| (key, held.value)).collect())
 }
@@ -184,26 +194,21 @@ pub async fn effective(
     agent: Option<AgentRole>,
 ) -> Result<Resolution, Error> {
     let caller = ctx.caller()?;
-    let mut scopes = vec![Scope::System];
-    let user = match about {
-        About::Caller => caller.user,
+    let (user, project, task) = match about {
+        About::Caller => (caller.user, None, None),
         About::Project(project) => {
             ctx.require_in(project, Role::Viewer).await?;
-            scopes.push(Scope::Project(project));
-            caller.user
+            (caller.user, Some(project), None)
         }
         About::Task(id) => {
             let task = crate::tasks::get(ctx, id).await?;
             // What its author prefers is the author's, and of those who steer the task.
             let needed = if task.created_by == caller.user { Role::Viewer } else { Role::Operator };
             ctx.require_in(task.project, needed).await?;
-            scopes.extend([Scope::Project(task.project), Scope::Task(id)]);
-            task.created_by
+            (task.created_by, Some(task.project), Some(id))
         }
     };
-    scopes.push(Scope::User(user));
-    scopes.extend(groups::of_user(ctx.conn(), user).await?.into_iter().map(Scope::Group));
-    let entries = preferences::entries(ctx.conn(), &scopes).await?;
+    let entries = entries(ctx.conn(), user, project, task).await?;
     Ok(match agent {
         Some(role) => rules::resolve_for(role, entries),
         None => rules::resolve(entries),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use cynode_db::workflow::Due;
 
-use crate::{App, Error, Request, context::Told};
+use crate::{App, Error, Request, context::Told, error::complain};
 
 /// Most runs, jobs or waits taken at once.
 const BATCH: i64 = 100;
@@ -61,21 +61,16 @@ pub async fn run(app: App, engine: Option<Arc<dyn Engine>>, pace: Pace, stop: Ca
             _ = turn.tick() => {
                 match tidy(&app, halted).await {
                     Ok(now) => halted = now,
-                    Err(error) => complain(error, "the sweep failed and will be tried again"),
+                    Err(error) => complain(&error, "the sweep failed and will be tried again"),
                 }
             }
         }
         if let Some(engine) = &engine
             && let Err(error) = tell(&app, engine.as_ref(), pace.resend).await
         {
-            complain(error, "the sweep failed and will be tried again");
+            complain(&error, "the sweep failed and will be tried again");
         }
     }
-}
-
-fn complain(error: Error, what: &str) {
-    let error = format!("{:#}", anyhow::Error::from(error));
-    tracing::warn!(event = "error", error, "{what}");
 }
 
 /// Tells the engine of every run that is due.
@@ -101,8 +96,7 @@ pub async fn tell(app: &App, engine: &dyn Engine, resend: Duration) -> Result<us
             // Whoever was not told of is taken again at the next turn; should we die here, after a while.
             let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
             workflow::untell(&mut conn, &untold).await?;
-            let error = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(event = "error", error, "the engine could not be told of runs");
+            complain(&error, "the engine could not be told of runs");
             return Ok(told);
         }
         if !more {

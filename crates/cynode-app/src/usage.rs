@@ -1,13 +1,13 @@
 //! What models were used for, in numbers.
 
-use cynode_core::roles::Role;
+use cynode_core::{models::UsageBy, roles::Role};
 use cynode_db::usage;
 use cynode_wire::{
     models::{UsageCall, UsageSum},
     page::{Page, PageRequest},
 };
 
-pub use cynode_db::usage::{By, Filter};
+pub use cynode_db::usage::Filter;
 
 use crate::{Ctx, Error};
 
@@ -26,7 +26,7 @@ async fn narrowed(ctx: &mut Ctx, mut filter: Filter) -> Result<Filter, Error> {
 
 /// Sums of the calls that the caller may see, dearest first.
 #[tracing::instrument(name = "app.usage.sums", skip_all)]
-pub async fn sums(ctx: &mut Ctx, filter: Filter, by: By) -> Result<Vec<UsageSum>, Error> {
+pub async fn sums(ctx: &mut Ctx, filter: Filter, by: UsageBy) -> Result<Vec<UsageSum>, Error> {
     let filter = narrowed(ctx, filter).await?;
     let sums = usage::sums(ctx.conn(), filter, by).await?.into_iter();
     Ok(sums

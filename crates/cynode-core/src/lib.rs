@@ -18,6 +18,7 @@ pub mod preferences;
 pub mod projects;
 pub mod roles;
 pub mod settings;
+pub mod sync;
 pub mod tasks;
 pub mod trace;
 pub mod tuning;

@@ -102,6 +102,24 @@ words! {
         Free = "free",
     }
 
+    /// What calls are put together by.
+    UsageBy {
+        /// The model's id.
+        Model = "model",
+        /// The provider's name.
+        Provider = "provider",
+        /// The user.
+        User = "user",
+        /// The project.
+        Project = "project",
+        /// The task.
+        Task = "task",
+        /// The agent's role.
+        Role = "role",
+        /// The day, in UTC.
+        Day = "day",
+    }
+
     /// Why a task may not think now.
     ParkKind {
         /// A provider's quota is used up.

@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{CallId, ProjectId, TaskId, UserId},
-    models::{Basis, CallOutcome},
+    models::{Basis, CallOutcome, UsageBy},
 };
 use cynode_wire::page::PageRequest;
 use time::OffsetDateTime;
@@ -25,39 +25,6 @@ pub struct Filter {
     pub from: Option<OffsetDateTime>,
     /// Before.
     pub to: Option<OffsetDateTime>,
-}
-
-/// What calls are put together by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The model's id.
-    Model,
-    /// The provider's name.
-    Provider,
-    /// The user.
-    User,
-    /// The project.
-    Project,
-    /// The task.
-    Task,
-    /// The agent's role.
-    Role,
-    /// The day, in UTC.
-    Day,
-}
-
-impl By {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Provider => "provider",
-            Self::User => "user",
-            Self::Project => "project",
-            Self::Task => "task",
-            Self::Role => "role",
-            Self::Day => "day",
-        }
-    }
 }
 
 /// The sum of some calls.
@@ -126,7 +93,7 @@ pub struct Call {
 
 /// Sums of calls.
 #[tracing::instrument(name = "db.usage.sums", skip_all)]
-pub async fn sums(conn: &mut Conn, filter: Filter, by: By) -> Result<Vec<Sum>, DbError> {
+pub async fn sums(conn: &mut Conn, filter: Filter, by: UsageBy) -> Result<Vec<Sum>, DbError> {
     let sums = sqlx::query_as!(
         Sum,
         r#"

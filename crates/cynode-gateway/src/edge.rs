@@ -16,7 +16,7 @@ use cynode_app::{
     agents::Known,
     tokens::{self, Presented},
 };
-use cynode_core::{ids::CallId, trace::TraceParent};
+use cynode_core::{ids::CallId, sync::lock, trace::TraceParent};
 use cynode_policy::{
     catalogue::{Origin, Tool},
     gate::{list, open_to},
@@ -32,7 +32,6 @@ use crate::{
     calls::{Answer, Decided, Hangup},
     envelope::{self, Era, LEGACY, Message},
     headers,
-    sync::lock,
 };
 
 /// How long a caller may go by a list it was given, in milliseconds. A call is decided anew in any case.

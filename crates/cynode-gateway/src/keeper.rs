@@ -21,7 +21,7 @@ use cynode_app::{
     gate::{self, Loaded},
     tokens::Presented,
 };
-use cynode_core::{causes::told, ids::ServerId};
+use cynode_core::{causes::told, ids::ServerId, sync::lock};
 use cynode_policy::{
     agents::Agent,
     catalogue::Tool,
@@ -31,7 +31,7 @@ use cynode_policy::{
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::{reach, sync::lock, upstream::Server};
+use crate::{reach, upstream::Server};
 
 /// How old knowledge may be.
 pub const FRESH: Duration = Duration::from_millis(80);

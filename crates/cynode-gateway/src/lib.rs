@@ -15,7 +15,6 @@ mod limits;
 mod reach;
 mod states;
 mod strict;
-mod sync;
 pub mod tools;
 pub mod upstream;
 

@@ -21,7 +21,7 @@ use governor::{
 };
 use time::OffsetDateTime;
 
-use crate::sync::lock;
+use cynode_core::sync::lock;
 
 /// How many calls of a task's hour are taken from the database at once.
 const BATCH: i64 = 50;

@@ -16,7 +16,7 @@ mod stream;
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 pub use cynode_core::models::Dialect;
 
@@ -24,7 +24,10 @@ pub use self::{
     errors::WireError,
     stream::{StreamReader, StreamWriter},
 };
-use crate::talk::{Answer, ModelError, Request, Tool};
+use crate::{
+    talk::{Answer, FunctionTool, Level, ModelError, Request, Tool},
+    tools::{as_function, flat_name},
+};
 
 /// What the provider behind a request can do, and what is chosen where the request leaves it open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,7 @@ pub struct Reply {
     /// Whether a stream ends with what was used, where the dialect leaves it to the client.
     pub include_usage: bool,
     /// What Responses repeats: choice of tools, tools, limits.
-    pub echo: serde_json::Map<String, Value>,
+    pub echo: Map<String, Value>,
 }
 
 impl Reply {
@@ -158,6 +161,49 @@ impl Speak for Dialect {
 /// Whether it is one of the two that share most of their words.
 pub(crate) const fn is_openai(dialect: Dialect) -> bool {
     matches!(dialect, Dialect::Chat | Dialect::Responses)
+}
+
+/// Tools for a provider that knows functions only, each said by `function`.
+fn functions(
+    tools: &[Tool],
+    namespace: Option<&str>,
+    (to, target): (Dialect, &Target),
+    function: fn(&FunctionTool, Option<&str>) -> Result<Value, ModelError>,
+) -> Result<Vec<Value>, ModelError> {
+    let mut out = Vec::new();
+    for tool in tools {
+        match tool {
+            Tool::Function(tool) => out.push(function(tool, namespace)?),
+            Tool::Custom(tool) => out.push(function(&as_function(tool), namespace)?),
+            Tool::Namespace(space) => {
+                out.extend(functions(&space.tools, Some(&space.name), (to, target), function)?);
+            }
+            Tool::Foreign(foreign) if foreign.from == to => out.push(foreign.value.clone()),
+            Tool::Foreign(foreign) => foreign_tool(&foreign.value, to, target)?,
+        }
+    }
+    Ok(out)
+}
+
+/// The fields of one function, whose schema is under the name that the dialect has for it.
+fn function_fields(
+    tool: &FunctionTool,
+    namespace: Option<&str>,
+    schema: &str,
+    to: Dialect,
+) -> Result<Map<String, Value>, ModelError> {
+    let mut out = Map::new();
+    out.insert("name".into(), json!(flat_name(namespace, &tool.name)));
+    if let Some(description) = &tool.description {
+        out.insert("description".into(), json!(description));
+    }
+    out.insert(schema.into(), tool.parameters.clone());
+    if tool.strict {
+        out.insert("strict".into(), json!(true));
+    }
+    let within = |error: ModelError| error.within(format!("tool `{}`", tool.name));
+    tool.extras.put_into(Level::Tool, to, &mut out).map_err(within)?;
+    Ok(out)
 }
 
 /// What becomes of a tool that `to` does not know: left out if the target says so, else refused.

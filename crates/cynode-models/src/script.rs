@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use cynode_core::models::Tokens;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -239,17 +238,6 @@ impl Said {
 fn mark(request: &Request) -> String {
     let text = serde_json::to_vec(request).unwrap_or_default();
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Tokens as we count them.
-pub const fn counted(usage: &Usage) -> Tokens {
-    Tokens {
-        input: usage.input,
-        cached: usage.cached_input,
-        cache_write: usage.cache_written,
-        output: usage.output,
-        reasoning: usage.reasoning,
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is done to a request before it goes to a provider, in the dialect in which the client said it.
 
 use cynode_core::models::ProviderKind;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     dialect::Dialect,
@@ -37,14 +37,16 @@ const REACHING_OUT: [&str; 13] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shaped {
     dialect: Dialect,
-    body: Map<String, Value>,
+    body: Value,
 }
 
 impl Shaped {
     /// Takes a request, and refuses what is never passed on.
     pub fn new(dialect: Dialect, body: Value) -> Result<Self, ModelError> {
         let bad = |told: &str| Err(ModelError::new(Kind::BadRequest, told));
-        let Value::Object(body) = body else { return bad("the body is not a JSON object") };
+        if !body.is_object() {
+            return bad("the body is not a JSON object");
+        }
         let given = |name: &str| body.get(name).filter(|value| !value.is_null());
         if given("n").is_some_and(|n| *n != json!(1)) {
             return bad("`n`: one answer at a time; ask again for another");
@@ -103,14 +105,14 @@ impl Shaped {
         let dialect = self.dialect;
         let mut removed = 0;
         for name in REACHING_OUT {
-            removed += usize::from(self.body.shift_remove(name).is_some());
+            removed += usize::from(self.remove(name).is_some());
         }
         if let Some(Value::Array(tools)) = self.body.get_mut("tools") {
             let gone = retain(dialect, tools);
             removed += gone;
             if tools.is_empty() && gone > 0 {
-                self.body.shift_remove("tools");
-                self.body.shift_remove("tool_choice");
+                self.remove("tools");
+                self.remove("tool_choice");
             }
         }
         // Some clients of Responses offer tools among the messages.
@@ -138,11 +140,11 @@ impl Shaped {
                     Some(own) => format!("{text}\n\n{own}"),
                     None => text.to_owned(),
                 };
-                self.body.insert("instructions".into(), Value::String(told));
+                self.body["instructions"] = Value::String(told);
             }
             Dialect::Messages => {
                 let block = json!({ "type": "text", "text": text });
-                let system = match self.body.shift_remove("system") {
+                let system = match self.remove("system") {
                     Some(Value::String(own)) => json!([block, { "type": "text", "text": own }]),
                     Some(Value::Array(mut blocks)) => {
                         blocks.insert(0, block);
@@ -150,34 +152,35 @@ impl Shaped {
                     }
                     Some(_) | None => json!([block]),
                 };
-                self.body.insert("system".into(), system);
+                self.body["system"] = system;
             }
         }
     }
 
     /// The request as text.
     pub fn text(&self) -> String {
-        serde_json::to_string(&self.body).unwrap_or_default()
+        self.body.to_string()
     }
 
     /// The request as it is.
-    pub fn body(&self) -> Value {
-        Value::Object(self.body.clone())
+    pub const fn body(&self) -> &Value {
+        &self.body
     }
 
     /// The request, to be changed.
-    pub fn edit(&mut self, change: impl FnOnce(&mut Value)) {
-        let mut whole = Value::Object(std::mem::take(&mut self.body));
-        change(&mut whole);
-        if let Value::Object(body) = whole {
-            self.body = body;
-        }
+    pub const fn body_mut(&mut self) -> &mut Value {
+        &mut self.body
+    }
+
+    /// Takes a field out.
+    fn remove(&mut self, name: &str) -> Option<Value> {
+        self.body.as_object_mut().and_then(|fields| fields.shift_remove(name))
     }
 
     /// The request for a provider that speaks the same dialect: its own name of the model, an answer of at most so many
     /// tokens, and the pieces always end with what was used.
     pub fn addressed(&self, kind: ProviderKind, upstream: &str, most: u64) -> Value {
-        let mut body = self.body.clone();
+        let mut body = self.body.as_object().cloned().unwrap_or_default();
         body.insert("model".into(), Value::String(upstream.to_owned()));
         // The one name that this provider reads, whatever the client wrote.
         for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
@@ -267,7 +270,7 @@ mod tests {
             json!({ "tools": [own[0], { "type": "web_search" }, own[1], { "type": "mcp" }] }),
         );
         assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(request.body(), json!({ "tools": own }));
+        assert_eq!(*request.body(), json!({ "tools": own }));
 
         let group = |tools: Value| json!({ "type": "namespace", "name": "g", "tools": tools });
         let offer =
@@ -276,7 +279,7 @@ mod tests {
         let mut request =
             shaped(Dialect::Responses, offer(json!([group(hosted), { "type": "web_search" }])));
         assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(request.body(), offer(json!([group(kept)])));
+        assert_eq!(*request.body(), offer(json!([group(kept)])));
 
         let own = json!([{ "name": "a", "input_schema": {} }, { "type": "bash_20250124", "name": "bash" }]);
         let mut request = shaped(
@@ -284,14 +287,14 @@ mod tests {
             json!({ "tools": [own[0], { "type": "web_search_20260209", "name": "w" }, own[1]], "mcp_servers": [{}] }),
         );
         assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(request.body(), json!({ "tools": own }));
+        assert_eq!(*request.body(), json!({ "tools": own }));
 
         let mut request = shaped(
             Dialect::Chat,
             json!({ "tools": [{ "type": "web_search" }], "tool_choice": "auto", "web_search_options": {} }),
         );
         assert_eq!(request.without_hosted_tools(), 2);
-        assert_eq!(request.body(), json!({}));
+        assert_eq!(*request.body(), json!({}));
     }
 
     #[test]

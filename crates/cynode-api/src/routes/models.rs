@@ -2,7 +2,10 @@
 
 use axum::http::StatusCode;
 use cynode_app::{budgets, models, usage};
-use cynode_core::ids::{BudgetId, ProjectId, ProviderKeyId, TaskId, UserId};
+use cynode_core::{
+    ids::{BudgetId, ProjectId, ProviderKeyId, TaskId, UserId},
+    models::UsageBy,
+};
 use cynode_wire::{
     models::{
         AddProviderKey, BudgetScopeType, CeilingView, ModelView, ParkView, ProviderKeyView,
@@ -216,28 +219,13 @@ impl OfCalls {
     }
 }
 
-/// What calls are put together by.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ByText {
-    #[default]
-    Model,
-    Provider,
-    User,
-    Project,
-    Task,
-    Role,
-    Day,
-}
-
 /// How sums are made.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SumBy {
     /// `model`, `provider`, `user`, `project`, `task`, `role` or `day`.
-    #[serde(default)]
     #[param(value_type = Option<String>)]
-    by: ByText,
+    by: Option<UsageBy>,
 }
 
 /// What models were used for, in sums, dearest first.
@@ -248,15 +236,7 @@ pub(crate) async fn sum_usage(
     Query(of): Query<OfCalls>,
     Query(by): Query<SumBy>,
 ) -> Result<Json<Whole<UsageSum>>, ApiError> {
-    let by = match by.by {
-        ByText::Model => usage::By::Model,
-        ByText::Provider => usage::By::Provider,
-        ByText::User => usage::By::User,
-        ByText::Project => usage::By::Project,
-        ByText::Task => usage::By::Task,
-        ByText::Role => usage::By::Role,
-        ByText::Day => usage::By::Day,
-    };
+    let by = by.by.unwrap_or(UsageBy::Model);
     let found = call.app.read(&call.request, |ctx| Box::pin(usage::sums(ctx, of.filter(), by)));
     Ok(Json(Whole::new(found.await?)))
 }

@@ -9,7 +9,6 @@ use cynode_models::{
     dialect::{Dialect, Reply, Speak as _, StreamWriter},
     observe::{Observer, Seen},
     relay::{Gathering, Relay},
-    script::counted,
     shape::Shaped,
     talk::{Answer, Kind, ModelError, Request},
     tools::Restore,
@@ -62,7 +61,7 @@ pub(super) async fn told_at_once(
             }
         }
     };
-    held.settle(CallOutcome::Answered, None, counted(&usage), Basis::Reported).await;
+    held.settle(CallOutcome::Answered, None, usage.into(), Basis::Reported).await;
     Ok(told)
 }
 
@@ -234,6 +233,7 @@ async fn streamed(
     };
     tokio::join!(sent, books);
 }
+
 fn given_up(relay: Relay) -> (Bytes, Seen, bool) {
     let (_, seen) = relay.end();
     (Bytes::new(), seen, true)

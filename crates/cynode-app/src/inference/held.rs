@@ -12,7 +12,6 @@ use cynode_core::{
 use cynode_db::budgets::Settlement;
 use cynode_models::{
     observe::Seen,
-    script::counted,
     talk::{ModelError, Usage},
 };
 use serde_json::json;
@@ -90,11 +89,11 @@ impl Held {
             (false, false) => CallOutcome::Failed,
         };
         let (tokens, basis) = match (seen.usage, ended) {
-            (Some(usage), true) => (counted(&usage), Basis::Reported),
+            (Some(usage), true) => (usage.into(), Basis::Reported),
             // Cut off or not told: a model may have thought unseen, so that what came says little about what is billed.
             (usage, _) => {
                 let known = usage.unwrap_or(Usage { input: self.most_input, ..Usage::default() });
-                (Tokens { output: self.most_output, ..counted(&known) }, Basis::Bounded)
+                (Tokens { output: self.most_output, ..known.into() }, Basis::Bounded)
             }
         };
         self.settle(outcome, seen.error.as_ref(), tokens, basis).await;

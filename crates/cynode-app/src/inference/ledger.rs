@@ -1,12 +1,8 @@
 //! What is held back and settled, for several calls at once.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Mutex, time::Duration};
 
-use cynode_core::ids::CallId;
+use cynode_core::{ids::CallId, sync::lock};
 use cynode_db::{
     DbError, Pool,
     budgets::{self, Breaker, Reservation, Reserved, Settlement},
@@ -15,8 +11,10 @@ use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::lock;
-use crate::batch::{Batcher, OwnConnection};
+use crate::{
+    batch::{Batcher, OwnConnection},
+    error::complain,
+};
 
 /// How long a call may not be heard of before it counts as lost.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
@@ -38,7 +36,7 @@ pub(super) struct Ledger {
     reserve: Batcher<Asking, Reserved>,
     settle: Batcher<Settlement, ()>,
     /// Calls under way in this process.
-    live: Arc<Mutex<HashSet<Uuid>>>,
+    live: Mutex<HashSet<Uuid>>,
 }
 
 impl Ledger {
@@ -70,7 +68,7 @@ impl Ledger {
                 Some(vec![(); calls.len()])
             }
         });
-        Self { reserve, settle, live: Arc::default() }
+        Self { reserve, settle, live: Mutex::default() }
     }
 
     /// Holds back what a call may cost.
@@ -91,12 +89,12 @@ impl Ledger {
             None => alone(pool, &reservation, breaker, now).await,
         };
         if !matches!(reserved, Ok(Reserved::Held)) {
-            lock(&self.live).remove(&call.as_uuid());
+            self.forget(call);
         }
         reserved
     }
 
-    /// Settles a call, as often as it takes.
+    /// Settles a call, as often as it takes. Whoever holds it forgets it then.
     pub(super) async fn settle(&self, pool: &Pool, settlement: Settlement) {
         let call = settlement.call;
         let mut settled = self.settle.submit(settlement.clone()).await.is_some();
@@ -111,7 +109,6 @@ impl Ledger {
         if !settled {
             tracing::error!(event = "error", call.id = %call, "a call could not be settled and will count as its worst case");
         }
-        lock(&self.live).remove(&call.as_uuid());
     }
 
     /// Does not keep a call any longer.
@@ -156,12 +153,7 @@ async fn settle_alone(pool: &Pool, settlement: &Settlement) -> bool {
             true
         }
         Err(error) => {
-            let error = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(
-                event = "error",
-                error,
-                "a call could not be settled and will be tried again"
-            );
+            complain(&error, "a call could not be settled and will be tried again");
             false
         }
     }

@@ -6,6 +6,7 @@ use cynode_core::{
     events::EventKind,
     ids::{BudgetId, TaskId},
     models::ParkKind,
+    sync::lock,
 };
 use cynode_db::{
     DbError,
@@ -15,7 +16,7 @@ use cynode_models::talk::{Kind, ModelError};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{Models, Question, SHORT, lock, question, stamp, telemetry};
+use super::{Models, Question, SHORT, question, stamp, telemetry};
 use crate::{App, Ctx, Error, context::Told};
 
 /// How often a ceiling that is reached is told of.

@@ -6,9 +6,9 @@ use cynode_core::{
     agents::{AgentKind, AgentRole},
     ids::{ProjectId, ProviderId, ProviderKeyId, TaskId, UserId},
     models::{OWN, Prices, ProviderKind, Tier},
-    preferences::{self as rules, Scope},
+    preferences as rules,
 };
-use cynode_db::{Conn, DbError, budgets::Breaker, groups, models, preferences, servers, settings};
+use cynode_db::{Conn, DbError, budgets::Breaker, models, servers, settings};
 use cynode_models::{
     dialect::{Dialect, Target},
     redact::{FingerprintKey, Known as KnownSecret, Redactor},
@@ -373,12 +373,8 @@ impl Registry {
             return Ok(wishes.clone());
         }
         let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let mut scopes = vec![Scope::System, Scope::User(who.user)];
-        scopes.extend(who.project.map(Scope::Project));
-        scopes.extend(who.task().map(Scope::Task));
-        let groups = groups::of_user(&mut conn, who.user).await?;
-        scopes.extend(groups.into_iter().map(Scope::Group));
-        let entries = preferences::entries(&mut conn, &scopes).await?;
+        let entries =
+            crate::preferences::entries(&mut conn, who.user, who.project, who.task()).await?;
         let resolution = match who.role() {
             Some(role) => rules::resolve_for(role, entries),
             None => rules::resolve(entries),

@@ -22,7 +22,7 @@ use super::connection::Connection;
 use super::error::{Effect, Failure};
 use super::{Call, Definition, Reply, Server, Transport, UpstreamError};
 use crate::egress::Public;
-use crate::sync::lock;
+use cynode_core::sync::lock;
 
 /// How long servers are given to end.
 const FAREWELL: Duration = Duration::from_secs(5);

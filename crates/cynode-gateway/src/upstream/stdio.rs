@@ -20,7 +20,7 @@ use super::error::{Effect, Failure};
 use super::message::{self, Era, Message};
 use super::sandbox::{self, Program};
 use super::{Call, Definition, MAX_ANSWER, Options, Progress, Reply, UpstreamError};
-use crate::sync::lock;
+use cynode_core::sync::lock;
 
 /// How many messages may wait for the server to read them.
 const OUTBOX: usize = 64;

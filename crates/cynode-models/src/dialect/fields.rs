@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::Dialect;
-use crate::talk::{Extras, ModelError};
+use crate::talk::{Extras, ModelError, Part};
 
 /// An object of which some fields have been read.
 #[derive(Debug)]
@@ -125,5 +125,24 @@ fn noun(value: &Value) -> &'static str {
         Value::String(_) => "text",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
+    }
+}
+
+/// Content that is text or a list of what `part` reads; anything else is refused with the dialect's own words.
+pub(super) fn content(
+    value: Option<&Value>,
+    wrong: &'static str,
+    part: impl Fn(&Value) -> Result<Part, ModelError>,
+) -> Result<Vec<Part>, ModelError> {
+    match value {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
+        Some(Value::Array(items)) => {
+            let place =
+                |index: usize| move |error: ModelError| error.within(format!("content[{index}]"));
+            items.iter().enumerate().map(|(index, item)| part(item).map_err(place(index))).collect()
+        }
+        Some(_) => Err(ModelError::bad(wrong)),
     }
 }

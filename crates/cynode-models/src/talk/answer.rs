@@ -1,3 +1,4 @@
+use cynode_core::models::Tokens;
 use serde::{Deserialize, Serialize};
 
 use super::{Event, Input, Opening, Part, ToolCall};
@@ -50,6 +51,18 @@ pub struct Usage {
     pub output: u64,
     /// Of these, thoughts.
     pub reasoning: u64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input: usage.input,
+            cached: usage.cached_input,
+            cache_write: usage.cache_written,
+            output: usage.output,
+            reasoning: usage.reasoning,
+        }
+    }
 }
 
 impl Answer {

@@ -1,7 +1,11 @@
 use serde_json::Value;
 
 use crate::{
-    dialect::{Dialect, fields::Fields, media::split_data_url},
+    dialect::{
+        Dialect,
+        fields::{self, Fields},
+        media::split_data_url,
+    },
     talk::{
         CustomTool, Document, DocumentSource, Effort, Extras, Foreign, Format, FunctionTool, Image,
         ImageSource, Input, Message, ModelError, Output, Part, Reasoning, Request, Role, Text,
@@ -261,17 +265,7 @@ pub(super) fn arguments(value: Option<&Value>) -> String {
 }
 
 fn content(value: Option<&Value>) -> Result<Vec<Part>, ModelError> {
-    match value {
-        None => Ok(Vec::new()),
-        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
-        Some(Value::Array(items)) => {
-            let place =
-                |index: usize| move |error: ModelError| error.within(format!("content[{index}]"));
-            items.iter().enumerate().map(|(index, item)| part(item).map_err(place(index))).collect()
-        }
-        Some(_) => Err(ModelError::bad("`content` must be text or a list of parts")),
-    }
+    fields::content(value, "`content` must be text or a list of parts", part)
 }
 
 fn part(value: &Value) -> Result<Part, ModelError> {

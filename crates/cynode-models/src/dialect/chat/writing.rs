@@ -1,13 +1,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    dialect::{Dialect, Target, foreign_tool, media::data_url},
+    dialect::{Dialect, Target, function_fields, functions, media::data_url},
     talk::{
         Document, DocumentSource, Effort, FunctionTool, Image, ImageSource, Input, Level, Message,
-        Mode, ModelError, Output, Part, Request, Role, Text, Thinking, Tool, ToolCall, ToolChoice,
+        Mode, ModelError, Output, Part, Request, Role, Text, Thinking, ToolCall, ToolChoice,
         ToolResult,
     },
-    tools::{as_arguments, as_function, flat_name},
+    tools::{as_arguments, flat_name},
 };
 
 const HERE: Dialect = Dialect::Chat;
@@ -17,7 +17,7 @@ pub fn write_request(request: &Request, target: &Target) -> Result<Value, ModelE
     let mut out = Map::new();
     out.insert("model".into(), json!(request.model));
     out.insert("messages".into(), Value::Array(messages(request, target)?));
-    let tools = tools(&request.tools, None, target)?;
+    let tools = functions(&request.tools, None, (HERE, target), function)?;
     let has_tools = !tools.is_empty();
     if has_tools {
         out.insert("tools".into(), Value::Array(tools));
@@ -120,39 +120,9 @@ pub(in crate::dialect) fn foreign_choice(choice: &Value) -> ModelError {
     ))
 }
 
-fn tools(
-    tools: &[Tool],
-    namespace: Option<&str>,
-    target: &Target,
-) -> Result<Vec<Value>, ModelError> {
-    let mut out = Vec::new();
-    for tool in tools {
-        match tool {
-            Tool::Function(tool) => out.push(function(tool, namespace)?),
-            Tool::Custom(tool) => out.push(function(&as_function(tool), namespace)?),
-            Tool::Namespace(space) => {
-                out.extend(self::tools(&space.tools, Some(&space.name), target)?);
-            }
-            Tool::Foreign(foreign) if foreign.from == HERE => out.push(foreign.value.clone()),
-            Tool::Foreign(foreign) => foreign_tool(&foreign.value, HERE, target)?,
-        }
-    }
-    Ok(out)
-}
-
 fn function(tool: &FunctionTool, namespace: Option<&str>) -> Result<Value, ModelError> {
-    let mut out = Map::new();
-    out.insert("name".into(), json!(flat_name(namespace, &tool.name)));
-    if let Some(description) = &tool.description {
-        out.insert("description".into(), json!(description));
-    }
-    out.insert("parameters".into(), tool.parameters.clone());
-    if tool.strict {
-        out.insert("strict".into(), json!(true));
-    }
-    let within = |error: ModelError| error.within(format!("tool `{}`", tool.name));
-    tool.extras.put_into(Level::Tool, HERE, &mut out).map_err(within)?;
-    Ok(json!({ "type": "function", "function": out }))
+    let fields = function_fields(tool, namespace, "parameters", HERE)?;
+    Ok(json!({ "type": "function", "function": fields }))
 }
 
 fn messages(request: &Request, target: &Target) -> Result<Vec<Value>, ModelError> {

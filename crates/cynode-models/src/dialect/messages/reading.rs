@@ -1,7 +1,11 @@
 use serde_json::Value;
 
 use crate::{
-    dialect::{Dialect, fields::Fields, seals},
+    dialect::{
+        Dialect,
+        fields::{self, Fields},
+        seals,
+    },
     talk::{
         Document, DocumentSource, Effort, Foreign, FunctionTool, Image, ImageSource, Input,
         Message, Mode, ModelError, Output, Part, Reasoning, Request, Role, Seal, Text, Thinking,
@@ -175,17 +179,7 @@ fn message(value: &Value, messages: &mut Vec<Message>) -> Result<(), ModelError>
 }
 
 fn content(value: Option<&Value>) -> Result<Vec<Part>, ModelError> {
-    match value {
-        None => Ok(Vec::new()),
-        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
-        Some(Value::Array(items)) => {
-            let place =
-                |index: usize| move |error: ModelError| error.within(format!("content[{index}]"));
-            items.iter().enumerate().map(|(index, item)| part(item).map_err(place(index))).collect()
-        }
-        Some(_) => Err(ModelError::bad("content must be text or a list of blocks")),
-    }
+    fields::content(value, "content must be text or a list of blocks", part)
 }
 
 fn part(value: &Value) -> Result<Part, ModelError> {

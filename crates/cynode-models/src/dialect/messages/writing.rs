@@ -4,14 +4,14 @@ use crate::{
     dialect::{
         Dialect, Target,
         chat::{foreign_choice, unknown_part},
-        foreign_tool,
+        function_fields, functions,
     },
     talk::{
         Document, DocumentSource, Effort, Extras, FunctionTool, Image, ImageSource, Input, Level,
-        Message, Mode, ModelError, Output, Part, Reasoning, Request, Role, Text, Tool, ToolCall,
+        Message, Mode, ModelError, Output, Part, Reasoning, Request, Role, Text, ToolCall,
         ToolChoice, ToolResult,
     },
-    tools::{as_arguments, as_function, flat_name},
+    tools::{as_arguments, flat_name},
 };
 
 const HERE: Dialect = Dialect::Messages;
@@ -28,7 +28,7 @@ pub fn write_request(request: &Request, target: &Target) -> Result<Value, ModelE
         out.insert("system".into(), shortened(system));
     }
     out.insert("messages".into(), Value::Array(messages(&request.messages)?));
-    let tools = tools(&request.tools, None, target)?;
+    let tools = functions(&request.tools, None, (HERE, target), function)?;
     if !tools.is_empty() {
         out.insert("tools".into(), Value::Array(tools));
         let parallel = request.parallel_tool_calls;
@@ -143,39 +143,8 @@ fn tool_choice(
     Ok(Some(out))
 }
 
-fn tools(
-    tools: &[Tool],
-    namespace: Option<&str>,
-    target: &Target,
-) -> Result<Vec<Value>, ModelError> {
-    let mut out = Vec::new();
-    for tool in tools {
-        match tool {
-            Tool::Function(tool) => out.push(function(tool, namespace)?),
-            Tool::Custom(tool) => out.push(function(&as_function(tool), namespace)?),
-            Tool::Namespace(space) => {
-                out.extend(self::tools(&space.tools, Some(&space.name), target)?);
-            }
-            Tool::Foreign(foreign) if foreign.from == HERE => out.push(foreign.value.clone()),
-            Tool::Foreign(foreign) => foreign_tool(&foreign.value, HERE, target)?,
-        }
-    }
-    Ok(out)
-}
-
 fn function(tool: &FunctionTool, namespace: Option<&str>) -> Result<Value, ModelError> {
-    let mut out = Map::new();
-    out.insert("name".into(), json!(flat_name(namespace, &tool.name)));
-    if let Some(description) = &tool.description {
-        out.insert("description".into(), json!(description));
-    }
-    out.insert("input_schema".into(), tool.parameters.clone());
-    if tool.strict {
-        out.insert("strict".into(), json!(true));
-    }
-    let within = |error: ModelError| error.within(format!("tool `{}`", tool.name));
-    tool.extras.put_into(Level::Tool, HERE, &mut out).map_err(within)?;
-    Ok(Value::Object(out))
+    function_fields(tool, namespace, "input_schema", HERE).map(Value::Object)
 }
 
 /// The turns. Results of tools and the user's words that follow them are one message.

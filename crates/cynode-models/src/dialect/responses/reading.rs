@@ -4,7 +4,7 @@ use crate::{
     dialect::{
         Dialect,
         chat::{file_source, image_source, no_parameters},
-        fields::Fields,
+        fields::{self, Fields},
         seals,
     },
     talk::{
@@ -296,17 +296,7 @@ fn joined(parts: &[Value]) -> String {
 }
 
 fn content(value: Option<&Value>) -> Result<Vec<Part>, ModelError> {
-    match value {
-        None => Ok(Vec::new()),
-        Some(Value::String(text)) if text.is_empty() => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(vec![Part::text(text)]),
-        Some(Value::Array(items)) => {
-            let place =
-                |index: usize| move |error: ModelError| error.within(format!("content[{index}]"));
-            items.iter().enumerate().map(|(index, item)| part(item).map_err(place(index))).collect()
-        }
-        Some(_) => Err(ModelError::bad("content must be text or a list of parts")),
-    }
+    fields::content(value, "content must be text or a list of parts", part)
 }
 
 fn part(value: &Value) -> Result<Part, ModelError> {
