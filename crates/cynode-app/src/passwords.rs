@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use argon2::{
     Algorithm, Argon2, Block, Params, Version,
@@ -24,51 +24,39 @@ impl HashedPassword {
 /// What is checked when no such user exists, so that the answer takes as long as for one who does.
 const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The 19 MiB that a hash works in: one for the process, used by one hash at a time and kept, since
-/// memory that comes and goes in such pieces is what an allocator gives back last.
-#[derive(Clone, Default)]
-pub(crate) struct Workspace(Arc<Mutex<Vec<Block>>>);
+/// So many blocks of a KiB that the system's allocator takes them straight from the system and gives them straight back:
+/// the limit is 32 MiB, and smaller pieces are kept for later. What is not used of them takes no memory.
+const ROOM: usize = 33 * 1024;
 
-impl Workspace {
-    fn hash(&self, password: &[u8], salt: &[u8], params: Params) -> argon2::Result<[u8; 32]> {
-        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let needed = argon2.params().block_count();
-        if blocks.len() < needed {
-            blocks.resize(needed, Block::default());
-        }
-        let mut output = [0; 32];
-        argon2.hash_password_into_with_memory(
-            password,
-            salt,
-            &mut output,
-            &mut blocks[..needed],
-        )?;
-        Ok(output)
-    }
-
-    fn verify(&self, password: &[u8], stored: &str) -> bool {
-        let Ok(stored) = PasswordHash::new(stored) else { return false };
-        let (Some(salt), Some(expected)) = (&stored.salt, &stored.hash) else { return false };
-        let Ok(params) = Params::try_from(&stored) else { return false };
-        let Ok(output) = self.hash(password, salt.as_ref(), params) else { return false };
-        // `Output` compares in constant time.
-        Output::new(&output).is_ok_and(|output| output == *expected)
-    }
+fn hash(password: &[u8], salt: &[u8], params: Params) -> argon2::Result<[u8; 32]> {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let needed = argon2.params().block_count();
+    let mut blocks = Vec::with_capacity(needed.max(ROOM));
+    blocks.resize(needed, Block::default());
+    let mut output = [0; 32];
+    argon2.hash_password_into_with_memory(password, salt, &mut output, &mut blocks)?;
+    Ok(output)
 }
 
-/// Hashing takes a core and 19 MiB; it is done one at a time, and a bounded number may wait.
+fn verify(password: &[u8], stored: &str) -> bool {
+    let Ok(stored) = PasswordHash::new(stored) else { return false };
+    let (Some(salt), Some(expected)) = (&stored.salt, &stored.hash) else { return false };
+    let Ok(params) = Params::try_from(&stored) else { return false };
+    let Ok(output) = hash(password, salt.as_ref(), params) else { return false };
+    // `Output` compares in constant time.
+    Output::new(&output).is_ok_and(|output| output == *expected)
+}
+
+/// Hashing takes a core and 19 MiB while it lasts; it is done one at a time, and a bounded number may wait.
 #[derive(Clone)]
 pub(crate) struct Hashing {
     places: Arc<Semaphore>,
     turn: Arc<Semaphore>,
-    workspace: Workspace,
 }
 
 impl Default for Hashing {
     fn default() -> Self {
-        let (places, turn) = (Arc::new(Semaphore::new(32)), Arc::new(Semaphore::new(1)));
-        Self { places, turn, workspace: Workspace::default() }
+        Self { places: Arc::new(Semaphore::new(32)), turn: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -104,8 +92,8 @@ impl App {
             return Err(Error::Invalid("a password has 12 to 256 characters".into()));
         }
         let (password, salt) = (password.0.clone(), self.environment().bytes::<16>());
-        let hash = self.on_a_hashing_thread(move |workspace| {
-            let output = workspace.hash(password.as_bytes(), &salt, Params::default()).ok()?;
+        let hash = self.on_a_hashing_thread(move || {
+            let output = hash(password.as_bytes(), &salt, Params::default()).ok()?;
             phc(&output, &salt)
         });
         let failed = || Error::Internal(anyhow::anyhow!("hashing a password failed"));
@@ -119,9 +107,9 @@ impl App {
         stored: Option<String>,
     ) -> Result<bool, Error> {
         let password = password.0.clone();
-        self.on_a_hashing_thread(move |workspace| {
+        self.on_a_hashing_thread(move || {
             let known = stored.is_some();
-            let good = workspace.verify(password.as_bytes(), stored.as_deref().unwrap_or(NOBODY));
+            let good = verify(password.as_bytes(), stored.as_deref().unwrap_or(NOBODY));
             known && good
         })
         .await
@@ -129,14 +117,14 @@ impl App {
 
     async fn on_a_hashing_thread<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Workspace) -> T + Send + 'static,
+        work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let Hashing { places, turn, workspace } = self.hashing();
+        let Hashing { places, turn } = self.hashing();
         // A flood of logins must not queue for ever in front of the person who knows the password.
         let place = places.try_acquire_owned().map_err(|_| Error::Busy)?;
         let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
         let done = tokio::task::spawn_blocking(move || {
-            let result = work(&workspace);
+            let result = work();
             drop((turn, place));
             result
         });
@@ -152,17 +140,17 @@ mod tests {
 
     #[test]
     fn our_hash_is_what_the_library_makes_and_verifies() {
-        let (workspace, salt) = (Workspace::default(), [7; 16]);
-        let output = workspace.hash(b"correct horse battery", &salt, Params::default()).unwrap();
+        let salt = [7; 16];
+        let output = hash(b"correct horse battery", &salt, Params::default()).unwrap();
         let ours = phc(&output, &salt).unwrap();
         let theirs: PasswordHash =
             Argon2::default().hash_password_with_salt(b"correct horse battery", &salt).unwrap();
         assert_eq!(ours, theirs.to_string());
         let parsed = PasswordHash::new(&ours).unwrap();
         assert!(Argon2::default().verify_password(b"correct horse battery", &parsed).is_ok());
-        assert!(workspace.verify(b"correct horse battery", &ours));
-        assert!(!workspace.verify(b"wrong horse battery", &ours));
-        assert!(!workspace.verify(b"correct horse battery", "nonsense"));
-        assert!(!workspace.verify(b"", NOBODY));
+        assert!(verify(b"correct horse battery", &ours));
+        assert!(!verify(b"wrong horse battery", &ours));
+        assert!(!verify(b"correct horse battery", "nonsense"));
+        assert!(!verify(b"", NOBODY));
     }
 }
