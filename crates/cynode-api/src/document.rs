@@ -22,8 +22,13 @@ pub const PUBLIC: [(&str, &str); 6] = [
 ];
 
 /// Mutations that need no `Idempotency-Key`: a login is safe to repeat, and its answer is a secret
-/// that must not be kept.
-pub const NOT_KEPT: [(&str, &str); 1] = [("post", "/v1/sessions")];
+/// that must not be kept; commits have names of their own.
+pub const NOT_KEPT: [(&str, &str); 2] =
+    [("post", "/v1/sessions"), ("put", "/v1/projects/{project}/repository")];
+
+/// Endpoints of the internal port by which a machine becomes a node and shows that it is one.
+pub const JOINING: [(&str, &str); 3] =
+    [("post", "/v1/nodes/join"), ("post", "/v1/nodes/challenge"), ("post", "/v1/nodes/token")];
 
 #[derive(OpenApi)]
 #[openapi(
@@ -43,6 +48,7 @@ pub const NOT_KEPT: [(&str, &str); 1] = [("post", "/v1/sessions")];
         (name = "gate", description = "Agents, tools, rules, approvals, records"),
         (name = "models", description = "Providers, models, ceilings, usage. Models are asked at `/v1/chat/completions`, \
             `/v1/responses` and `/v1/messages`, as their vendors describe them"),
+        (name = "nodes", description = "Machines that run jobs in sandboxes"),
         (name = "operation", description = "Health and numbers"),
     ),
 )]
@@ -61,6 +67,7 @@ pub(crate) struct Document;
     tags(
         (name = "workflow", description = "Driving tasks; with a runner's token"),
         (name = "jobs", description = "Working on jobs; with a worker's token"),
+        (name = "nodes", description = "Running jobs in sandboxes; with a node's token"),
         (name = "operation", description = "Health"),
     ),
 )]
@@ -91,7 +98,7 @@ fn finish(mut document: openapi::OpenApi, credential: &str, keys: Keys) -> opena
     for (path, item) in &mut document.paths.paths {
         for (method, operation) in operations(item) {
             let endpoint = (method, path.as_str());
-            let public = PUBLIC.contains(&endpoint);
+            let public = PUBLIC.contains(&endpoint) || JOINING.contains(&endpoint);
             if !public {
                 let needed = SecurityRequirement::new("bearer", Vec::<String>::new());
                 operation.security = Some(vec![needed]);

@@ -12,6 +12,7 @@ use axum::{
 };
 use cynode_app::{
     Answer, App, Attempt, Error, Request,
+    nodes::Known,
     services::{Service, ServiceKind},
     tokens::{self, Presented},
 };
@@ -94,6 +95,44 @@ impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<
         let request = Request { caller: None, trace: trace(&parts, &state.app), attempt: None };
         let body = parse(&parts.headers, &body)?;
         Ok(Self { app: state.app.clone(), request, service, body, kind: PhantomData })
+    }
+}
+
+/// A request of a node, before its body.
+pub(crate) struct NodeCall {
+    pub(crate) app: App,
+    pub(crate) request: Request,
+    pub(crate) node: Known,
+}
+
+/// A request of a node, with its body.
+pub(crate) struct NodeSays<T> {
+    pub(crate) app: App,
+    pub(crate) request: Request,
+    pub(crate) node: Known,
+    pub(crate) body: T,
+}
+
+impl FromRequestParts<AppState> for NodeCall {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let (_, shown) = token(&parts.headers)?;
+        let node = state.app.authenticate_node(&shown).await?;
+        let request = Request { caller: None, trace: trace(parts, &state.app), attempt: None };
+        Ok(Self { app: state.app.clone(), request, node })
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<AppState> for NodeSays<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let NodeCall { app, request, node } =
+            NodeCall::from_request_parts(&mut parts, state).await?;
+        let (parts, body) = read(HttpRequest::from_parts(parts, body), state).await?;
+        Ok(Self { app, request, node, body: parse(&parts.headers, &body)? })
     }
 }
 

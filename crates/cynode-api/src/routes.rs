@@ -5,9 +5,11 @@ mod events;
 mod gate;
 mod groups;
 mod models;
+mod nodes;
 mod operation;
 mod preferences;
 mod projects;
+mod repositories;
 mod settings;
 mod signals;
 mod tasks;
@@ -97,6 +99,11 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(models::get_park, models::unpark))
         .routes(routes!(models::sum_usage))
         .routes(routes!(models::list_calls))
+        .routes(routes!(nodes::issue_join_token))
+        .routes(routes!(nodes::list_nodes))
+        .routes(routes!(nodes::get_node, nodes::change_node, nodes::remove_node))
+        .routes(routes!(nodes::job_events))
+        .routes(routes!(repositories::get_repository, repositories::import_repository))
 }
 
 /// The routes of the internal port.
@@ -111,6 +118,18 @@ pub(crate) fn internal() -> OpenApiRouter<AppState> {
         .routes(routes!(workflow::claim_jobs))
         .routes(routes!(workflow::keep_job))
         .routes(routes!(workflow::report_job))
+        .routes(routes!(nodes::join))
+        .routes(routes!(nodes::challenge))
+        .routes(routes!(nodes::token))
+        .routes(routes!(nodes::report))
+        .routes(routes!(nodes::claim))
+        .routes(routes!(nodes::heartbeat))
+        .routes(routes!(nodes::tell))
+        .routes(routes!(nodes::ask_permission))
+        .routes(routes!(nodes::store_blob))
+        .routes(routes!(nodes::result))
+        .routes(routes!(repositories::advertise))
+        .routes(routes!(repositories::upload_pack))
 }
 
 /// The document cannot describe itself. It is written out once: a route is cloned for every connection,

@@ -6,7 +6,7 @@ use cynode_core::{
     accounts::Credential,
     agents::{AgentKind, AgentRole},
     events::EventKind,
-    ids::{AgentTokenId, ProjectId, TaskId},
+    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
     roles::Role,
     tasks::TaskStateName,
 };
@@ -16,6 +16,7 @@ use cynode_policy::{
     names::ToolName,
 };
 use cynode_wire::{
+    accounts::SecretText,
     gate::{AgentTokenView, IssueAgentToken, IssuedAgentToken},
     page::{Page, PageRequest},
 };
@@ -210,6 +211,50 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
     Ok(IssuedAgentToken { token, about: view(&issued) })
 }
 
+/// A job that an agent works on, and what it may use.
+pub(crate) struct ForJob<'a> {
+    pub(crate) role: AgentRole,
+    pub(crate) user: UserId,
+    pub(crate) project: ProjectId,
+    pub(crate) task: TaskId,
+    pub(crate) run: RunId,
+    pub(crate) job: JobId,
+    pub(crate) tools: Option<&'a [String]>,
+    pub(crate) models: &'a [String],
+    pub(crate) seconds: u32,
+}
+
+/// Issues the token of a job to the node that does it, and ends the ones that were issued for it before: an answer that
+/// was lost may have had one.
+pub(crate) async fn issue_for_job(
+    ctx: &mut Ctx,
+    job: ForJob<'_>,
+) -> Result<(AgentTokenId, SecretText), Error> {
+    if job.role.kind() != AgentKind::Sandbox {
+        return Err(Error::Invalid(format!("{} does not work in a sandbox", job.role.as_str())));
+    }
+    let seconds = job.seconds.clamp(*LIFETIMES.start(), *LIFETIMES.end());
+    let agent = Agent {
+        token: AgentTokenId::from_uuid(ctx.uuid()),
+        role: job.role,
+        user: Some(job.user),
+        project: Some(job.project),
+        task: Some(job.task),
+        run: Some(job.run),
+        job: Some(job.job),
+        profile: Profile { name: "default".into(), network: false },
+        tools: job.tools.map(tools).transpose()?,
+        expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
+    };
+    let (token, hash) = tokens::issue(TokenKind::Sandbox, ctx.environment());
+    let (id, now) = (agent.token, ctx.now);
+    let models = models(job.models.to_vec())?;
+    let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
+    agent_tokens::revoke_of_job(ctx.conn(), job.job, now).await?;
+    agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
+    Ok((id, token))
+}
+
 /// The models that a token opens. Whether they are there is looked at when it is used: they come and go.
 fn models(mut ids: Vec<String>) -> Result<Vec<String>, Error> {
     ids.sort_unstable();
@@ -231,11 +276,7 @@ fn tools(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
     names.map(Arc::from).map_err(|error| Error::Invalid(format!("`tools`: {error}")))
 }
 
-async fn run_of(
-    ctx: &mut Ctx,
-    project: ProjectId,
-    id: TaskId,
-) -> Result<cynode_core::ids::RunId, Error> {
+async fn run_of(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Result<RunId, Error> {
     crate::tasks::get(ctx, id).await?;
     // It cannot end between this look and our commit: whoever ends it then revokes this token too.
     let task = cynode_db::tasks::lock(ctx.conn(), id).await?;

@@ -110,7 +110,7 @@ pub async fn bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
     Ok(bytes)
 }
 
-fn path(digest: &[u8; 32]) -> Path {
+pub(crate) fn path(digest: &[u8; 32]) -> Path {
     let hex = HEXLOWER.encode(digest);
     Path::from(format!("sha256/{}/{hex}", &hex[..2]))
 }

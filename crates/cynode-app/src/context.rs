@@ -209,7 +209,7 @@ impl App {
     }
 
     /// Tells whoever waits for work that there is some.
-    fn queued(&self) {
+    pub(crate) fn queued(&self) {
         self.signs.queued.notify_waiters();
     }
 

@@ -54,6 +54,8 @@ pub struct Parts {
     pub reach: Arc<dyn Reach>,
     /// Where the bytes of artifacts are.
     pub objects: Arc<dyn ObjectStore>,
+    /// Where the repositories of projects are.
+    pub repositories: crate::repositories::Repositories,
     /// How long records of tool calls are kept.
     pub keep_records: time::Duration,
 }

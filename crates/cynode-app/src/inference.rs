@@ -289,6 +289,15 @@ pub async fn ask(app: &App, mut question: Question) -> Result<Answered, ModelErr
     Err(ModelError::new(Kind::Unavailable, "the models are being changed; try again in a moment"))
 }
 
+/// Takes the secrets that we know or recognise out of something that is to be stored.
+pub(crate) async fn redact(app: &App, value: &mut serde_json::Value) -> Result<(), Error> {
+    let models = app.models()?;
+    let registry = models.registry(app, None).await?;
+    let registry = models.current(app, &registry).await?;
+    registry.redactor.json(value);
+    Ok(())
+}
+
 /// Asks by what a registry says.
 async fn routed(
     app: &App,

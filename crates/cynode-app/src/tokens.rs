@@ -26,6 +26,10 @@ pub enum TokenKind {
     Pa,
     /// An agent in a sandbox.
     Sandbox,
+    /// A machine that may become a node, once.
+    Join,
+    /// A node.
+    Node,
 }
 
 /// A token that was shown to us: well-formed, not yet known to be good.
@@ -43,7 +47,7 @@ pub struct Presented {
 pub struct TokenError;
 
 impl TokenKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Session,
         Self::ApiKey,
         Self::Bootstrap,
@@ -52,6 +56,8 @@ impl TokenKind {
         Self::Pm,
         Self::Pa,
         Self::Sandbox,
+        Self::Join,
+        Self::Node,
     ];
 
     /// What tokens of this kind start with. Scanners for leaked secrets look for it.
@@ -65,6 +71,8 @@ impl TokenKind {
             Self::Pm => "cyn_pm_",
             Self::Pa => "cyn_pa_",
             Self::Sandbox => "cyn_sbx_",
+            Self::Join => "cyn_join_",
+            Self::Node => "cyn_nod_",
         }
     }
 }

@@ -125,6 +125,16 @@ event_kinds! {
     TaskParked = "task.parked";
     /// A task may think again.
     TaskUnparked = "task.unparked";
+    /// A machine may join as a node, once.
+    JoinTokenIssued = "join_token.issued";
+    /// A machine became a node.
+    NodeJoined = "node.joined";
+    /// A node gets no more jobs, or gets them again, or has other labels.
+    NodeUpdated = "node.updated";
+    /// A node was removed.
+    NodeRemoved = "node.removed";
+    /// A project was given a repository, or newer commits of it.
+    RepositoryImported = "repository.imported";
 }
 
 impl EventKind {

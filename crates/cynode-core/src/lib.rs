@@ -14,6 +14,7 @@ pub mod events;
 pub mod ids;
 pub mod models;
 pub mod names;
+pub mod placement;
 pub mod preferences;
 pub mod projects;
 pub mod roles;

@@ -151,6 +151,7 @@ pub async fn find(
         SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
             t.profile, t.network, t.tools, t.models, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
             u.state = 'active' AS "active!",
+            j.ended_at IS NOT NULL AS "over!",
             EXISTS (SELECT FROM project_members p WHERE p.project_id = t.project_id AND p.user_id = t.user_id)
                 OR EXISTS (SELECT FROM group_members m JOIN role_bindings b USING (group_id)
                     WHERE m.user_id = t.user_id AND b.project_id = t.project_id) AS "member!",
@@ -163,6 +164,7 @@ pub async fn find(
         FROM unnest($1::bytea[]) AS shown (hash)
         JOIN agent_tokens t ON t.token_hash = hash
         JOIN users u USING (user_id)
+        LEFT JOIN jobs j ON j.job_id = t.job_id
         "#,
         hashes as &[[u8; 32]],
     )
@@ -173,7 +175,8 @@ pub async fn find(
             let hash = row.token_hash.try_into().map_err(corrupt("agent_tokens", "token_hash"))?;
             // An agent can do no more than the person it works for, who may have left the project.
             let person = strongest(&row.roles)?;
-            let stands = row.active && (row.member || person.is_some());
+            // Nor can it do anything once its job has ended, whoever ended it.
+            let stands = row.active && !row.over && (row.member || person.is_some());
             let state = if row.revoked_at.is_some() || !stands {
                 TokenState::Revoked
             } else if row.expires_at <= now {
@@ -279,4 +282,35 @@ pub async fn revoke_of_task(
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
+}
+
+/// Ends every token of a job.
+#[tracing::instrument(name = "db.agent_tokens.revoke_of_job", skip_all)]
+pub async fn revoke_of_job(
+    conn: &mut Conn,
+    job: JobId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE agent_tokens SET revoked_at = $2 WHERE job_id = $1 AND revoked_at IS NULL",
+        job.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The token that works for a job.
+#[tracing::instrument(name = "db.agent_tokens.of_job", skip_all)]
+pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<AgentTokenId>, DbError> {
+    let found = sqlx::query_scalar!(
+        "
+        SELECT agent_token_id FROM agent_tokens
+        WHERE job_id = $1 AND issued_by IS NULL AND revoked_at IS NULL
+        ORDER BY created_at DESC LIMIT 1
+        ",
+        job.as_uuid(),
+    );
+    Ok(found.fetch_optional(conn).await?.map(AgentTokenId::from_uuid))
 }

@@ -269,3 +269,20 @@ pub async fn decide(
     .await?;
     Ok(done.rows_affected() > 0)
 }
+
+/// What a person has said to exactly this, whether or not it was used since; `None` when nobody has.
+#[tracing::instrument(name = "db.approvals.answered", skip_all)]
+pub async fn answered(conn: &mut Conn, asked: &Asked) -> Result<Option<bool>, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT state <> 'refused' AS "allowed!" FROM approvals
+        WHERE agent_token_id = $1 AND tool = $2 AND arguments_digest = $3 AND policy_hash = $4 AND state IN ('used', 'refused')
+        ORDER BY decided_at DESC LIMIT 1
+        "#,
+        asked.agent.as_uuid(),
+        asked.tool,
+        &asked.arguments as &[u8],
+        &asked.policy as &[u8],
+    );
+    Ok(found.fetch_optional(conn).await?)
+}

@@ -34,7 +34,7 @@ pub async fn claim(
             SELECT job_id FROM jobs WHERE claim_id = $2 AND worker = $1 AND state = 'running'
         ), free AS MATERIALIZED (
             SELECT job_id FROM jobs
-            WHERE state = 'queued' AND NOT EXISTS (SELECT FROM before)
+            WHERE state = 'queued' AND NOT for_nodes AND NOT EXISTS (SELECT FROM before)
                 AND NOT EXISTS (SELECT FROM task_parks p
                     WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
             ORDER BY queued_at

@@ -18,6 +18,7 @@ use cynode_app::{
     gate::Parts,
     inference::{self, Models},
     keys::Keys,
+    repositories::Repositories,
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
 };
@@ -187,6 +188,7 @@ fn gated_app(db: &TestDb, environment: &Environment) -> (App, TempDir) {
         native: cynode_gateway::tools::definitions(),
         reach: cynode_gateway::reach(upstreams),
         objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
+        repositories: Repositories::new(objects.path().join("repositories")),
         keep_records: time::Duration::days(365),
     });
     let models = Models::open(&app, objects.path().join("cassettes")).unwrap();
@@ -270,6 +272,7 @@ impl TestApp {
             native: parts.native.clone(),
             reach: parts.reach.clone(),
             objects: parts.objects.clone(),
+            repositories: parts.repositories.clone(),
             keep_records: parts.keep_records,
         };
         let app = App::new(self.db.pool(), self.environment.clone(), Policy::default());

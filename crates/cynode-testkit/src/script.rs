@@ -137,7 +137,8 @@ impl Mind for ScriptedMind {
                 return Ok(Reply::Ask(question.clone()));
             }
             let mut text = script.plan.clone();
-            for unit in &mut text.steps {
+            // Units that say what a node is to do keep it; the others are for the scripted worker.
+            for unit in text.steps.iter_mut().filter(|unit| unit.payload.get("work").is_none()) {
                 unit.payload = json!({ "script": name, "work_ms": script.work_ms });
             }
             // What people said since becomes one unit each.

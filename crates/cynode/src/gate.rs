@@ -13,6 +13,7 @@ use cynode_app::{
     gate::Parts,
     inference::{self, Models},
     keys::Keys,
+    repositories::Repositories,
 };
 use cynode_gateway::{
     Egress, Gateway, Hosts, Options, tools,
@@ -91,6 +92,7 @@ pub(crate) async fn open(
         native: tools::definitions(),
         reach: cynode_gateway::reach(upstreams.clone()),
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
+        repositories: Repositories::new(directory.join("repositories")),
         keep_records: time::Duration::days(config.gate.audit_days),
     });
     let models = Models::open(&app, directory.join("cassettes"))?;

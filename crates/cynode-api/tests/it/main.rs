@@ -8,6 +8,7 @@ mod events;
 mod idempotency;
 mod jobs;
 mod models;
+mod nodes;
 mod permissions;
 mod preferences;
 mod projects;

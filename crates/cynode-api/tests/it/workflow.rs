@@ -94,9 +94,17 @@ impl Drive {
 
     /// Drives a task with these units to the place where all of them are out.
     pub(crate) async fn dispatched(&self, units: &[&str]) -> Held {
+        self.dispatched_with(units, &Value::Null).await
+    }
+
+    /// The same, each unit with that payload.
+    pub(crate) async fn dispatched_with(&self, units: &[&str], payload: &Value) -> Held {
         let mut held = self.start().await;
         self.go(&mut held, "pass", json!({})).await;
-        let planned: Vec<_> = units.iter().map(|key| json!({ "key": key, "title": key })).collect();
+        let planned: Vec<_> = units
+            .iter()
+            .map(|key| json!({ "key": key, "title": key, "payload": payload }))
+            .collect();
         let plan = json!([{ "effect": "plan_units", "units": planned }]);
         self.go(&mut held, "pass", json!({ "effects": plan })).await;
         let jobs: Vec<_> = units.iter().map(|key| create_job(key, 1)).collect();

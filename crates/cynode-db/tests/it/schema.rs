@@ -30,7 +30,10 @@ async fn two_processes_that_migrate_at_once_do_it_once() {
 async fn a_database_without_tables_is_told_what_it_lacks() {
     let db = TestDb::empty().await;
     let pending = schema::pending(&mut *db.conn().await).await.unwrap();
-    let all = ["accounts", "projects", "settings", "tasks", "events", "workflow", "gate", "models"];
+    let all = [
+        "accounts", "projects", "settings", "tasks", "events", "workflow", "gate", "models",
+        "nodes",
+    ];
     assert_eq!(pending, all);
 }
 

@@ -1,0 +1,168 @@
+//! Repositories: brought by people, read by nodes in git's own protocol.
+
+use std::io::Read;
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use cynode_app::{nodes, projects, repositories};
+use cynode_core::ids::JobId;
+use cynode_wire::nodes::RepositoryView;
+use serde::Deserialize;
+use tokio_util::io::ReaderStream;
+
+use super::projects::ProjectName;
+use crate::{
+    error::ApiError,
+    extract::{Call, Json, NodeCall, Path, Query},
+};
+
+/// Most bytes of a question, unpacked.
+const MOST_QUESTION: u64 = 16 * 1024 * 1024;
+
+fn view(repository: repositories::Repository) -> RepositoryView {
+    RepositoryView {
+        project_id: repository.project,
+        default_branch: repository.default_branch,
+        head: repository.head,
+        imported_at: repository.imported_at,
+    }
+}
+
+/// The repository of a project.
+#[utoipa::path(get, path = "/v1/projects/{project}/repository", tag = "projects",
+    params(("project" = String, Path)), responses((status = OK, body = RepositoryView)))]
+pub(crate) async fn get_repository(
+    Path(ProjectName(project)): Path<ProjectName>,
+    call: Call,
+) -> Result<Json<RepositoryView>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = projects::resolve(ctx, &project).await?;
+            repositories::get(ctx, id).await
+        })
+    });
+    Ok(Json(view(found.await?)))
+}
+
+/// Which branch work starts from.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct BranchQuery {
+    /// The branch; `main`, `master` or the first one when it is left out.
+    branch: Option<String>,
+}
+
+/// Bring a project's repository as a git bundle, or newer commits of it. Branches only move forward; brought again, nothing
+/// changes.
+#[utoipa::path(put, path = "/v1/projects/{project}/repository", tag = "projects",
+    params(("project" = String, Path), BranchQuery),
+    request_body(content = Vec<u8>, content_type = "application/x-git-bundle"),
+    responses((status = OK, body = RepositoryView)))]
+pub(crate) async fn import_repository(
+    call: Call,
+    Path(ProjectName(project)): Path<ProjectName>,
+    Query(query): Query<BranchQuery>,
+    body: Body,
+) -> Result<Json<RepositoryView>, ApiError> {
+    let project = call
+        .app
+        .read(&call.request, |ctx| Box::pin(async move { projects::resolve(ctx, &project).await }));
+    let project = project.await?;
+    let (branch, bytes) = (query.branch.as_deref(), body.into_data_stream());
+    let brought = repositories::import(&call.app, &call.request, project, branch, bytes);
+    Ok(Json(view(brought.await?)))
+}
+
+/// What a git that fetches asks for.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ServiceQuery {
+    /// `git-upload-pack`: nothing can be pushed.
+    service: String,
+}
+
+fn protocol(headers: &HeaderMap) -> Option<&str> {
+    headers.get("git-protocol").and_then(|value| value.to_str().ok())
+}
+
+/// What the repository of a job's project offers, for git.
+#[utoipa::path(get, path = "/v1/nodes/jobs/{job}/git/info/refs", tag = "nodes",
+    params(("job" = String, Path), ServiceQuery),
+    responses((status = OK, content_type = "application/x-git-upload-pack-advertisement")))]
+pub(crate) async fn advertise(
+    call: NodeCall,
+    Path(job): Path<JobId>,
+    Query(query): Query<ServiceQuery>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let project = nodes::project_of(&call.app, call.node, job).await?;
+    if query.service != "git-upload-pack" {
+        return Err(ApiError::Malformed("nothing can be pushed here".into()));
+    }
+    let repositories = &call.app.gate()?.repositories;
+    let offered = repositories.advertise(project, protocol(&headers)).await;
+    let offered = offered.map_err(cynode_app::Error::from)?;
+    let kind = "application/x-git-upload-pack-advertisement";
+    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], offered)
+        .into_response())
+}
+
+/// Answer a git that fetches.
+#[utoipa::path(post, path = "/v1/nodes/jobs/{job}/git/git-upload-pack", tag = "nodes",
+    params(("job" = String, Path)),
+    request_body(content = Vec<u8>, content_type = "application/x-git-upload-pack-request"),
+    responses((status = OK, content_type = "application/x-git-upload-pack-result")))]
+pub(crate) async fn upload_pack(
+    call: NodeCall,
+    Path(job): Path<JobId>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let project = nodes::project_of(&call.app, call.node, job).await?;
+    let question = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
+        None => body,
+        Some(b"gzip" | b"x-gzip") => unpacked(&body)?,
+        Some(_) => return Err(ApiError::Malformed("only gzip is understood".into())),
+    };
+    let repositories = &call.app.gate()?.repositories;
+    let answering = repositories.upload_pack(project, protocol(&headers), question).await;
+    let (child, output) = answering.map_err(cynode_app::Error::from)?;
+    // The process is ended with the answer, read to the end or not.
+    let pieces = futures::StreamExt::map(ReaderStream::new(output), move |piece| {
+        let _alive = &child;
+        piece
+    });
+    let kind = "application/x-git-upload-pack-result";
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+fn unpacked(body: &[u8]) -> Result<Bytes, ApiError> {
+    let mut question = Vec::new();
+    let mut reader = flate2::read::GzDecoder::new(body).take(MOST_QUESTION + 1);
+    let read = reader.read_to_end(&mut question);
+    if read.is_err() || question.len() as u64 > MOST_QUESTION {
+        return Err(ApiError::Malformed("the body cannot be unpacked".into()));
+    }
+    Ok(question.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_gzip_or_too_large_is_refused() {
+        assert!(unpacked(b"not gzip").is_err());
+        let mut packed = flate2::read::GzEncoder::new(
+            std::io::repeat(0).take(MOST_QUESTION + 1),
+            flate2::Compression::fast(),
+        );
+        let mut bytes = Vec::new();
+        packed.read_to_end(&mut bytes).unwrap();
+        assert!(unpacked(&bytes).is_err());
+    }
+}

@@ -1,0 +1,480 @@
+//! Nodes: how they join, which jobs they get, what they may tell.
+
+use std::{path::Path, process::Command};
+
+use axum::body::Body;
+use cynode_core::ids::NodeId;
+use cynode_testkit::{Client, TestApp};
+use cynode_wire::nodes::signed_bytes;
+use data_encoding::HEXLOWER;
+use ed25519_dalek::{Signer, SigningKey};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use time::Duration;
+
+use crate::workflow::Drive;
+
+/// A machine with a key.
+struct Machine {
+    key: SigningKey,
+    id: NodeId,
+    client: Client,
+}
+
+fn key(number: u8) -> SigningKey {
+    SigningKey::from_bytes(&[number; 32])
+}
+
+fn report(slots: u32) -> Value {
+    json!({
+        "version": "0.1.0", "cores": 2, "memory_mib": 4096, "disk_free_mib": 9000, "slots": slots,
+        "backends": [{ "backend": "bubblewrap", "version": "0.8.0" }],
+        "agents": [{ "agent": "goose", "version": "1.37.0" }],
+        "facts": { "cgroups": "v1" },
+    })
+}
+
+async fn join_token(admin: &Client, body: Value) -> String {
+    admin.post("/v1/nodes/join-tokens", body).await.expect(201).text("join_token")
+}
+
+fn joining(token: &str, name: &str, key: &SigningKey, slots: u32) -> Value {
+    json!({ "join_token": token, "name": name, "report": report(slots),
+        "public_key": HEXLOWER.encode(key.verifying_key().as_bytes()) })
+}
+
+/// A token of the node with that key.
+async fn token(app: &TestApp, id: NodeId, key: &SigningKey) -> cynode_testkit::Reply {
+    let internal = app.at_internal_port();
+    let challenge = internal.post("/v1/nodes/challenge", json!({ "node_id": id })).await;
+    let challenge = challenge.expect(200).text("challenge");
+    let signature = HEXLOWER.encode(&key.sign(&signed_bytes(id, &challenge)).to_bytes());
+    let body = json!({ "node_id": id, "challenge": challenge, "signature": signature });
+    internal.post("/v1/nodes/token", body).await
+}
+
+impl Machine {
+    async fn join(app: &TestApp, admin: &Client, number: u8, slots: u32) -> Self {
+        let (once, key) = (join_token(admin, json!({})).await, key(number));
+        let body = joining(&once, &format!("node-{number}"), &key, slots);
+        let joined = app.at_internal_port().post("/v1/nodes/join", body).await.expect(200);
+        let id: NodeId = joined.text("node_id").parse().unwrap();
+        let shown = token(app, id, &key).await.expect(200).text("token");
+        Self { key, id, client: app.at_internal_port().with_token(&shown) }
+    }
+
+    async fn claim(&self, number: u32, most: u32) -> Vec<Value> {
+        let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
+        let body = json!({ "claim_id": claim_id, "most": most });
+        let given = self.client.post("/v1/nodes/claim", body).await.expect(200).json();
+        given["jobs"].as_array().unwrap().clone()
+    }
+
+    async fn heartbeat(&self, jobs: &[&Value], delivered: Value) -> Value {
+        let held: Vec<_> = jobs
+            .iter()
+            .map(|job| json!({ "job_id": job["job_id"], "fencing_token": job["fencing_token"], "phase": "working" }))
+            .collect();
+        let body = json!({ "jobs": held, "delivered": delivered });
+        self.client.post("/v1/nodes/heartbeat", body).await.expect(200).json()
+    }
+}
+
+fn work() -> Value {
+    json!({ "work": { "role": "developer", "worker": { "kind": "command", "steps": [{ "argv": ["true"] }] } } })
+}
+
+fn path(job: &Value, rest: &str) -> String {
+    format!("/v1/nodes/jobs/{}/{rest}", job["job_id"].as_str().unwrap())
+}
+
+fn unit(job: &Value) -> String {
+    job["unit"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_machine_joins_once_and_whoever_has_its_key_may_ask_again() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let once = join_token(&admin, json!({ "labels": ["gpu", "linux"] })).await;
+    let internal = app.at_internal_port();
+    let body = joining(&once, "laptop", &key(1), 2);
+    let joined = internal.post("/v1/nodes/join", body.clone()).await.expect(200).json();
+    assert_eq!(internal.post("/v1/nodes/join", body).await.expect(200).json(), joined);
+    let other = joining(&once, "thief", &key(2), 2);
+    internal.post("/v1/nodes/join", other).await.expect(401);
+    let nodes = admin.get("/v1/nodes").await.expect(200).json();
+    let shown = &nodes["items"][0];
+    let seen = (&shown["name"], &shown["state"], &shown["alive"], &shown["labels"]);
+    assert_eq!(seen, (&json!("laptop"), &json!("active"), &json!(true), &json!(["gpu", "linux"])));
+    assert_eq!(nodes["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_join_token_that_is_old_wrong_or_of_another_kind_lets_nobody_in() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let internal = app.at_internal_port();
+    let once = join_token(&admin, json!({ "expires_in_seconds": 60 })).await;
+    app.clock.advance(Duration::seconds(61));
+    let old = joining(&once, "late", &key(1), 1);
+    internal.post("/v1/nodes/join", old).await.expect(401);
+    let session = joining(&admin.token().unwrap(), "person", &key(1), 1);
+    internal.post("/v1/nodes/join", session).await.expect(401);
+    let once = join_token(&admin, json!({})).await;
+    // A key with which anybody could sign.
+    let mut weak = joining(&once, "weak", &key(1), 1);
+    weak["public_key"] = json!("0100000000000000000000000000000000000000000000000000000000000000");
+    internal.post("/v1/nodes/join", weak).await.expect(422);
+    let named = joining(&once, "Not A Name", &key(1), 1);
+    internal.post("/v1/nodes/join", named).await.expect(422);
+    internal.post("/v1/nodes/join", joining(&once, "good", &key(1), 1)).await.expect(200);
+    let again = join_token(&admin, json!({})).await;
+    internal.post("/v1/nodes/join", joining(&again, "good", &key(2), 1)).await.expect(409);
+}
+
+#[tokio::test]
+async fn only_who_signs_a_fresh_challenge_with_the_nodes_key_gets_a_token() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let node = Machine::join(&app, &admin, 1, 1).await;
+    let other = Machine::join(&app, &admin, 2, 1).await;
+    let internal = app.at_internal_port();
+    token(&app, node.id, &other.key).await.expect(401);
+    let challenge = internal.post("/v1/nodes/challenge", json!({ "node_id": node.id })).await;
+    let challenge = challenge.expect(200).text("challenge");
+    let signed = |id: NodeId, key: &SigningKey, challenge: &str| {
+        let signature = key.sign(&signed_bytes(id, challenge)).to_bytes();
+        json!({ "node_id": id, "challenge": challenge, "signature": HEXLOWER.encode(&signature) })
+    };
+    // Made for one node, it is no good for another; made up or changed, for nobody.
+    let elsewhere = signed(other.id, &other.key, &challenge);
+    internal.post("/v1/nodes/token", elsewhere).await.expect(401);
+    let later = challenge.replacen(|c: char| c.is_ascii_digit(), "9", 1);
+    internal.post("/v1/nodes/token", signed(node.id, &node.key, &later)).await.expect(401);
+    let good = signed(node.id, &node.key, &challenge);
+    internal.post("/v1/nodes/token", good.clone()).await.expect(200);
+    app.clock.advance(Duration::seconds(61));
+    internal.post("/v1/nodes/token", good).await.expect(401);
+    // Tokens are short-lived, and end with the node.
+    app.clock.advance(Duration::minutes(15));
+    node.client.post("/v1/nodes/heartbeat", json!({})).await.expect(401);
+    let fresh = token(&app, node.id, &node.key).await.expect(200).text("token");
+    let fresh = internal.with_token(&fresh);
+    fresh.post("/v1/nodes/heartbeat", json!({})).await.expect(200);
+    admin.delete(&format!("/v1/nodes/{}", node.id)).await.expect(204);
+    fresh.post("/v1/nodes/heartbeat", json!({})).await.expect(401);
+    token(&app, node.id, &node.key).await.expect(401);
+    // A person's token opens none of it.
+    let person = internal.with_token(&admin.token().unwrap());
+    person.post("/v1/nodes/heartbeat", json!({})).await.expect(401);
+}
+
+#[tokio::test]
+async fn jobs_are_shared_in_turns_and_given_once() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a", "b", "c", "d", "e", "f"], &work()).await;
+    let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let right = Machine::join(&drive.app, &drive.admin, 2, 10).await;
+    let first = left.claim(1, 10).await;
+    assert_eq!(first.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"]);
+    let again = left.claim(1, 10).await;
+    assert_eq!(again.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"]);
+    let second = right.claim(2, 10).await;
+    assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"]);
+    // Whoever works without a sandbox gets none of them.
+    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "most": 5 });
+    let none = worker.post("/v1/jobs/claim", body).await.expect(200).json();
+    assert_eq!(none["jobs"], json!([]));
+}
+
+#[tokio::test]
+async fn a_node_is_told_all_that_it_needs_and_its_agents_token_ends_with_the_job() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    let secret = job["agent_token"].as_str().unwrap().to_owned();
+    insta::assert_json_snapshot!(job, {
+        ".job_id" => "[id]", ".task_id" => "[id]", ".run_id" => "[id]", ".project_id" => "[id]",
+        ".agent_token" => "[secret]", ".agent_token_id" => "[id]", ".trace_id" => "[trace]",
+        ".branch" => "[branch]", ".seconds_left" => "[seconds]",
+    });
+    let agent = drive.app.at_internal_port().with_token(&secret);
+    agent.get("/v1/models").await.expect(200);
+    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded", "result": { "stop": "end_turn" } });
+    let said = node.client.post(&path(&job, "result"), done.clone()).await.expect(200).json();
+    assert_eq!(said["state"], "succeeded");
+    assert_eq!(node.client.post(&path(&job, "result"), done).await.expect(200).json(), said);
+    agent.get("/v1/models").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
+    let drive = Drive::new().await;
+    let mut wanted = work();
+    wanted["work"]["placement"] = json!({ "node": "node-2" });
+    drive.dispatched_with(&["a"], &wanted).await;
+    let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    assert_eq!(left.claim(1, 1).await, Vec::<Value>::new());
+    let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
+    assert_eq!(left.claim(2, 1).await, Vec::<Value>::new());
+    assert_eq!(right.claim(3, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_node_that_drains_or_is_silent_goes_to_another() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a", "b", "c"], &work()).await;
+    let left = Machine::join(&drive.app, &drive.admin, 1, 10).await;
+    assert_eq!(left.claim(1, 1).await.len(), 1);
+    let right = Machine::join(&drive.app, &drive.admin, 2, 10).await;
+    assert_eq!(right.claim(2, 10).await, Vec::<Value>::new());
+    let node = format!("/v1/nodes/{}", left.id);
+    drive.admin.patch(&node, json!({ "draining": true })).await.expect(200);
+    assert_eq!(right.claim(3, 10).await.len(), 2);
+    assert_eq!(left.claim(4, 10).await, Vec::<Value>::new());
+    assert_eq!(left.heartbeat(&[], json!([])).await["draining"], true);
+}
+
+#[tokio::test]
+async fn a_cancelled_job_is_stopped_with_the_next_heartbeat_and_its_result_is_refused() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    let good = json!({ "stop": [], "instructions": [], "draining": false });
+    assert_eq!(node.heartbeat(&[&job], json!([])).await, good);
+    drive.admin.post(&format!("/v1/tasks/{}/cancel", drive.task), json!(null)).await.expect(200);
+    let answer = node.heartbeat(&[&job], json!([])).await;
+    assert_eq!(answer["stop"][0]["job_id"], job["job_id"]);
+    let done =
+        json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded", "result": {} });
+    let refused = node.client.post(&path(&job, "result"), done).await.expect(409);
+    assert_eq!(refused.text("code"), "fenced");
+    // Another node cannot speak for it.
+    let other = Machine::join(&drive.app, &drive.admin, 2, 3).await;
+    let events = json!({ "fencing_token": 1, "first": 0, "events": [] });
+    other.client.post(&path(&job, "events"), events).await.expect(409);
+}
+
+#[tokio::test]
+async fn an_instruction_reaches_the_agent_at_work_and_is_given_until_it_was_passed_on() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    let tell = json!({ "kind": "expand_scope", "text": "also the docs" });
+    drive.admin.post(&format!("/v1/tasks/{}/instructions", drive.task), tell).await.expect(202);
+    let told = node.heartbeat(&[&job], json!([])).await["instructions"][0].clone();
+    assert_eq!((&told["kind"], &told["text"]), (&json!("expand_scope"), &json!("also the docs")));
+    assert_eq!(node.heartbeat(&[&job], json!([])).await["instructions"][0], told);
+    let after = node.heartbeat(&[&job], json!([told["instruction_id"]])).await;
+    assert_eq!(after["instructions"], json!([]));
+}
+
+#[tokio::test]
+async fn events_are_stored_once_in_order_and_without_secrets() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    let secret = "ghp_R4nd0mL00kingT0kenOfTheRightLength12"; // not a real one
+    let said =
+        |n: u64, text: &str| json!({ "at_ms": n, "event": "said", "data": { "text": text } });
+    let tell = |first: u64, events: Vec<Value>| json!({ "fencing_token": job["fencing_token"], "first": first, "events": events });
+    let events = path(&job, "events");
+    let both = vec![said(1, "one"), said(2, &format!("the key is {secret}"))];
+    for _ in 0..2 {
+        let stored = node.client.post(&events, tell(0, both.clone())).await.expect(200).json();
+        assert_eq!(stored, json!({ "next": 2 }));
+    }
+    let overlapping = tell(1, vec![said(2, "again"), said(3, "three")]);
+    let stored = node.client.post(&events, overlapping).await.expect(200).json();
+    assert_eq!(stored, json!({ "next": 3 }));
+    node.client.post(&events, tell(9, vec![said(9, "gap")])).await.expect(409);
+    let shown = format!("/v1/jobs/{}/events", job["job_id"].as_str().unwrap());
+    let shown = drive.admin.get(&shown).await.expect(200).json();
+    let texts: Vec<_> =
+        shown["items"].as_array().unwrap().iter().map(|e| e["data"]["text"].clone()).collect();
+    assert_eq!(texts.len(), 3);
+    assert_eq!((&texts[0], &texts[2]), (&json!("one"), &json!("three")));
+    assert!(!shown.to_string().contains(secret), "{shown}");
+}
+
+#[tokio::test]
+async fn a_person_sees_the_exact_command_and_the_answer_holds_for_the_job() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    let ask = |command: &str| {
+        json!({ "fencing_token": job["fencing_token"], "title": "Run a command",
+            "input": { "command": command } })
+    };
+    let permission = path(&job, "permission");
+    let waiting = node.client.post(&permission, ask("rm -r build")).await.expect(200).json();
+    assert_eq!(waiting, json!({ "answer": "waiting" }));
+    let open = drive.admin.get("/v1/approvals").await.expect(200).json();
+    let id = open["items"][0]["approval_id"].as_str().unwrap().to_owned();
+    let shown = drive.admin.get(&format!("/v1/approvals/{id}")).await.expect(200).json();
+    assert!(shown.to_string().contains("rm -r build"), "{shown}");
+    let yes = json!({ "approved": true });
+    drive.admin.post(&format!("/v1/approvals/{id}"), yes).await.expect(200);
+    for _ in 0..2 {
+        let answer = node.client.post(&permission, ask("rm -r build")).await.expect(200).json();
+        assert_eq!(answer, json!({ "answer": "allowed" }));
+    }
+    let other = node.client.post(&permission, ask("rm -r src")).await.expect(200).json();
+    assert_eq!(other, json!({ "answer": "waiting" }));
+}
+
+fn git(directory: &Path, args: &[&str]) -> String {
+    let done = Command::new("git")
+        .args([
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.org",
+            "-c",
+            "init.defaultBranch=main",
+        ])
+        .args(args)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+/// A repository with one commit, and its bundle.
+fn repository() -> (tempfile::TempDir, String, Vec<u8>) {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    git(at, &["init", "--quiet"]);
+    std::fs::write(at.join("a.txt"), "one\n").unwrap();
+    git(at, &["add", "."]);
+    git(at, &["commit", "--quiet", "-m", "one"]);
+    let head = git(at, &["rev-parse", "HEAD"]);
+    git(at, &["bundle", "create", "--quiet", ".git/all.bundle", "--branches"]);
+    let bundle = std::fs::read(at.join(".git/all.bundle")).unwrap();
+    (directory, head, bundle)
+}
+
+async fn put(client: &Client, path: &str, bytes: Vec<u8>) -> (u16, Value) {
+    let request = axum::http::Request::put(path)
+        .header("authorization", format!("Bearer {}", client.token().unwrap()))
+        .body(Body::from(bytes))
+        .unwrap();
+    let (parts, body) = client.oneshot(request).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (parts.status.as_u16(), serde_json::from_slice(&body).unwrap())
+}
+
+async fn store(node: &Machine, job: &Value, bytes: &[u8]) -> Value {
+    let name = HEXLOWER.encode(&Sha256::digest(bytes));
+    let place = path(job, &format!("blobs/{name}?fencing_token={}", job["fencing_token"]));
+    let (status, stored) = put(&node.client, &place, bytes.to_vec()).await;
+    assert_eq!((status, &stored), (200, &json!({ "sha256": name, "bytes": bytes.len() })));
+    stored
+}
+
+/// What came of each unit's job.
+async fn results(app: &TestApp) -> Value {
+    let all = "SELECT json_build_object(key, result)::text FROM jobs JOIN work_units USING (unit_id) WHERE result IS NOT NULL";
+    let mut results = json!({});
+    for row in app.db.texts(all).await {
+        let row: Value = serde_json::from_str(&row).unwrap();
+        results.as_object_mut().unwrap().extend(row.as_object().unwrap().clone());
+    }
+    results
+}
+
+#[tokio::test]
+async fn stored_bytes_are_what_they_are_called() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    store(&node, &job, b"some bytes").await;
+    store(&node, &job, b"").await;
+    let name = HEXLOWER.encode(&Sha256::digest(b"other"));
+    let place = path(&job, &format!("blobs/{name}?fencing_token=1"));
+    assert_eq!(put(&node.client, &place, b"some bytes".to_vec()).await.0, 422);
+    let place = path(&job, &format!("blobs/{name}?fencing_token=2"));
+    assert_eq!(put(&node.client, &place, b"other".to_vec()).await.0, 409);
+}
+
+#[tokio::test]
+async fn a_commit_counts_only_when_it_is_there_and_follows_where_it_started() {
+    let drive = Drive::new().await;
+    let (directory, head, bundle) = repository();
+    let place = format!("/v1/projects/{}/repository", drive.project);
+    let (status, shown) = put(&drive.admin, &place, bundle.clone()).await;
+    assert_eq!(
+        (status, &shown["head"], &shown["default_branch"]),
+        (200, &json!(head), &json!("main"))
+    );
+    // Brought again, nothing changes; what is no bundle is refused.
+    assert_eq!(put(&drive.admin, &place, bundle).await.0, 200);
+    assert_eq!(put(&drive.admin, &place, b"not a bundle".to_vec()).await.0, 422);
+
+    let mut required = work();
+    required["work"]["commit"] = json!("required");
+    drive.dispatched_with(&["a", "b", "c", "d"], &required).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 10).await;
+    let jobs = node.claim(1, 10).await;
+    assert!(jobs.iter().all(|job| job["base"] == json!(head)));
+
+    let at = directory.path();
+    std::fs::write(at.join("a.txt"), "one\ntwo\n").unwrap();
+    git(at, &["commit", "--quiet", "-am", "two"]);
+    let commit = git(at, &["rev-parse", "HEAD"]);
+    git(at, &["bundle", "create", "--quiet", ".git/job.bundle", &format!("{head}..HEAD"), "HEAD"]);
+    let good = std::fs::read(at.join(".git/job.bundle")).unwrap();
+    git(at, &["checkout", "--quiet", "--orphan", "elsewhere"]);
+    git(at, &["commit", "--quiet", "-m", "from nowhere"]);
+    let strange = git(at, &["rev-parse", "HEAD"]);
+    git(at, &["bundle", "create", "--quiet", ".git/bad.bundle", "HEAD"]);
+    let bad = std::fs::read(at.join(".git/bad.bundle")).unwrap();
+
+    let done = |job: &Value, commit: Option<&str>, bundle: Option<Value>| {
+        json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
+            "result": { "summary": "done", "stop": "end_turn", "commit": commit, "bundle": bundle } })
+    };
+    let ended = async |job: &Value, body: Value| {
+        let said = node.client.post(&path(job, "result"), body).await.expect(200).json();
+        (said["state"].clone(), results(&drive.app).await[job["unit"].as_str().unwrap()].clone())
+    };
+    let stored = store(&node, &jobs[0], &good).await;
+    let (state, result) =
+        ended(&jobs[0], done(&jobs[0], Some(&commit), Some(stored.clone()))).await;
+    assert_eq!((state, &result["commit"]), (json!("succeeded"), &json!(commit)));
+    assert_eq!(result["diff"], json!({ "files": 1, "insertions": 1, "deletions": 0 }));
+    // Named, but not in the bundle.
+    let (state, result) = ended(&jobs[1], done(&jobs[1], Some(&strange), Some(stored))).await;
+    assert_eq!(
+        (state, &result["commit"], &result["stop"]),
+        (json!("failed"), &json!(null), &json!("unverified"))
+    );
+    // In the bundle, but made from nothing.
+    let stored = store(&node, &jobs[2], &bad).await;
+    let (state, result) = ended(&jobs[2], done(&jobs[2], Some(&strange), Some(stored))).await;
+    assert_eq!((state, &result["commit"]), (json!("failed"), &json!(null)));
+    // Said to be done, with nothing to show.
+    let (state, _) = ended(&jobs[3], done(&jobs[3], None, None)).await;
+    assert_eq!(state, json!("failed"));
+}
+
+#[tokio::test]
+async fn work_that_cannot_be_read_fails_with_the_reason_instead_of_waiting() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &json!({ "work": { "role": "wizard" } })).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    assert_eq!(node.claim(1, 1).await, Vec::<Value>::new());
+    let result = results(&drive.app).await["a"].clone();
+    assert_eq!(result["stop"], "impossible");
+    assert!(result["summary"].as_str().unwrap().contains("cannot be read"), "{result}");
+}

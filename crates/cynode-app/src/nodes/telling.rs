@@ -1,0 +1,426 @@
+//! What nodes tell of their jobs: events, questions to people, bytes, results.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use cynode_core::ids::{ArtifactId, CallId, JobId, NodeId};
+use cynode_db::{
+    DbError, agent_tokens, approvals as answers, artifacts, jobs,
+    nodes::{self, Held},
+};
+use cynode_wire::{
+    jobs::{JobOutcome, JobStanding},
+    nodes::{
+        AskPermission, EventsStored, JobEvent, JobEvents, NodeResult, Permission, StoredBlob,
+        WorkResult,
+    },
+    work::{CommitRule, Work},
+};
+use data_encoding::HEXLOWER;
+use futures::{Stream, StreamExt};
+use object_store::{ObjectStoreExt, PutPayload, path::Path};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+
+use super::{Known, LOOK_EVERY};
+use crate::{
+    App, Ctx, Error, Request,
+    approvals::{self, Asked, Standing},
+    inference,
+    repositories::DiffStat,
+    workflow::patience,
+};
+
+/// Most events in one message, and most bytes of one.
+const MOST_EVENTS: usize = 500;
+const MOST_EVENT_BYTES: usize = 64 * 1024;
+
+/// What a question of an agent is called among the tools that people approve.
+const PERMISSION: &str = "agent.permission";
+
+/// Most bytes that are stored for a job in one piece.
+const MOST_BLOB_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Stores events of a job, redacted. What was stored before is left out; a gap is refused.
+#[tracing::instrument(name = "app.nodes.tell", skip_all, fields(job.id = %job))]
+pub async fn tell(
+    app: &App,
+    node: Known,
+    job: JobId,
+    mut body: JobEvents,
+) -> Result<EventsStored, Error> {
+    if body.events.len() > MOST_EVENTS {
+        return Err(Error::Invalid(format!("at most {MOST_EVENTS} events at once")));
+    }
+    let first =
+        i64::try_from(body.first).map_err(|_| Error::Invalid("`first` is out of range".into()))?;
+    body.events = redacted(app, body.events).await?;
+    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let held = held(&mut tx, node, job, body.fencing_token).await?;
+    if first > held.events_next {
+        return Err(Error::Conflict("events before these are missing"));
+    }
+    let known = usize::try_from(held.events_next - first).unwrap_or(usize::MAX);
+    let new = body.events.get(known..).unwrap_or_default();
+    if !new.is_empty() {
+        nodes::tell(&mut tx, job, &held, new).await?;
+        tx.commit().await.map_err(DbError::from)?;
+        app.committed();
+    }
+    let next = held.events_next + i64::try_from(new.len()).unwrap_or(i64::MAX);
+    Ok(EventsStored { next: u64::try_from(next).unwrap_or_default() })
+}
+
+async fn redacted(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>, Error> {
+    let broken = |error: serde_json::Error| Error::Internal(error.into());
+    let mut value = serde_json::to_value(&events).map_err(broken)?;
+    for event in value.as_array_mut().into_iter().flatten() {
+        let bytes = event.to_string().len();
+        if bytes > MOST_EVENT_BYTES {
+            *event = json!({ "at_ms": event["at_ms"], "event": "truncated", "data": { "bytes": bytes } });
+        }
+    }
+    inference::redact(app, &mut value).await?;
+    serde_json::from_value(value).map_err(broken)
+}
+
+async fn held(
+    conn: &mut cynode_db::Conn,
+    node: Known,
+    job: JobId,
+    fencing_token: i64,
+) -> Result<Held, Error> {
+    let held = nodes::held(conn, node.id, job, fencing_token).await?;
+    held.ok_or(Error::Fenced("the job is not yours under this token, or it has ended"))
+}
+
+/// Events of a job, for whoever may see its project.
+#[tracing::instrument(name = "app.nodes.events", skip_all, fields(job.id = %job))]
+pub async fn events(
+    ctx: &mut Ctx,
+    job: JobId,
+    from: u64,
+    most: u16,
+) -> Result<Vec<cynode_db::nodes::Told>, Error> {
+    ctx.caller()?;
+    let missing = || Error::not_found("job", job);
+    let task = jobs::task_of(ctx.conn(), job).await?.ok_or_else(missing)?;
+    crate::tasks::get(ctx, task).await.map_err(|_| missing())?;
+    let from = i64::try_from(from).unwrap_or(i64::MAX);
+    Ok(nodes::events(ctx.conn(), job, from, most.into()).await?)
+}
+
+/// Asks people whether an agent may do what it wants to do. Asked again in the same words, the answer is the same.
+#[tracing::instrument(name = "app.nodes.ask_permission", skip_all, fields(job.id = %job))]
+pub async fn ask_permission(
+    app: &App,
+    request: &Request,
+    node: Known,
+    job: JobId,
+    body: &AskPermission,
+) -> Result<Permission, Error> {
+    let mut input = json!({ "title": body.title, "input": body.input });
+    inference::redact(app, &mut input).await?;
+    let words = input.to_string();
+    if words.len() > MOST_EVENT_BYTES {
+        return Err(Error::Invalid("what is asked for is too long to be shown to a person".into()));
+    }
+    let keys = &app.gate()?.keys;
+    let until = Instant::now() + patience(Some(body.wait_ms));
+    loop {
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let held = nodes::held(&mut conn, node.id, job, body.fencing_token).await?;
+        let held = held.ok_or(Error::Fenced("the job is not yours any more"))?;
+        let agent = agent_tokens::of_job(&mut conn, job).await?;
+        let asked = Asked {
+            agent: agent.ok_or(Error::Fenced("the job has no agent any more"))?,
+            project: Some(held.project),
+            task: Some(held.task),
+            tool: PERMISSION.to_owned(),
+            arguments: keys.digest().digest(words.as_bytes()).0,
+            policy: keys.tag(&[PERMISSION.as_bytes()]),
+            rules: Vec::new(),
+        };
+        let before = answers::answered(&mut conn, &asked).await?;
+        drop(conn);
+        if let Some(allowed) = before {
+            return Ok(if allowed { Permission::Allowed } else { Permission::Refused });
+        }
+        let call = CallId::from_uuid(app.environment().uuid(app.environment().now()));
+        match approvals::seek(app, request, &asked, &words, call).await? {
+            Standing::Spent(_) => return Ok(Permission::Allowed),
+            Standing::Refused(_) => return Ok(Permission::Refused),
+            Standing::Waiting(_) => {}
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Permission::Waiting);
+        }
+        // Whoever answers does so in this process or in another: both are seen.
+        let mut commits = app.commits();
+        let _ = tokio::time::timeout(left.min(LOOK_EVERY), commits.changed()).await;
+    }
+}
+
+/// Stores bytes of a job under their digest, which must be the one that was named.
+#[tracing::instrument(name = "app.nodes.store_blob", skip_all, fields(job.id = %job))]
+pub async fn store_blob<E>(
+    app: &App,
+    node: Known,
+    job: JobId,
+    fencing_token: i64,
+    sha256: &str,
+    bytes: impl Stream<Item = Result<Bytes, E>> + Send,
+) -> Result<StoredBlob, Error> {
+    let digest = HEXLOWER.decode(sha256.as_bytes()).ok();
+    let digest: Option<[u8; 32]> = digest.and_then(|digest| digest.try_into().ok());
+    let digest = digest
+        .ok_or_else(|| Error::Invalid("bytes are named by their SHA-256, in hexadecimal".into()))?;
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    held(&mut conn, node, job, fencing_token).await?;
+    drop(conn);
+    let parts = app.gate()?;
+    let (objects, place) = (&parts.objects, crate::artifacts::path(&digest));
+    let broken = |error: object_store::Error| {
+        Error::Internal(anyhow::Error::from(error).context("the object store failed"))
+    };
+    // They wait under another name until it is known that they are what they are called.
+    let waiting =
+        Path::from(format!("incoming/{}", app.environment().uuid(app.environment().now())));
+    let mut upload = object_store::buffered::BufWriter::new(objects.clone(), waiting.clone());
+    let (mut hash, mut size) = (Sha256::new(), 0_u64);
+    let mut bytes = std::pin::pin!(bytes);
+    let outcome = loop {
+        match bytes.next().await {
+            None => break Ok(()),
+            Some(Err(_)) => break Err(Error::Invalid("the bytes were cut off".into())),
+            Some(Ok(piece)) => {
+                size += piece.len() as u64;
+                if size > MOST_BLOB_BYTES {
+                    let why = format!("at most {MOST_BLOB_BYTES} bytes are stored in one piece");
+                    break Err(Error::Invalid(why));
+                }
+                hash.update(&piece);
+                if let Err(error) = upload.write_all(&piece).await {
+                    break Err(Error::Internal(error.into()));
+                }
+            }
+        }
+    };
+    if let Err(error) = outcome {
+        let _ = upload.abort().await;
+        return Err(error);
+    }
+    if <[u8; 32]>::from(hash.finalize()) != digest {
+        let _ = upload.abort().await;
+        return Err(Error::Invalid("the bytes do not have the digest that was named".into()));
+    }
+    if size == 0 {
+        objects.put(&place, PutPayload::new()).await.map_err(broken)?;
+    } else {
+        upload.shutdown().await.map_err(|error| Error::Internal(error.into()))?;
+        objects.rename(&waiting, &place).await.map_err(broken)?;
+    }
+    Ok(StoredBlob { sha256: sha256.to_owned(), bytes: size })
+}
+
+/// Stores what came of a job and wakes its run. A commit is looked at before it counts. Reported again, nothing changes;
+/// reported late or by somebody else, it is refused.
+#[tracing::instrument(name = "app.nodes.result", skip_all, fields(job.id = %job))]
+pub async fn result(
+    app: &App,
+    node: Known,
+    job: JobId,
+    body: NodeResult,
+) -> Result<JobStanding, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let found = nodes::held(&mut conn, node.id, job, body.fencing_token).await?;
+    let standing = jobs::standing(&mut conn, job).await?;
+    drop(conn);
+    let Some(held) = found else {
+        // Known already: nothing changes. Whatever was said then stands.
+        let ours = |there: &jobs::Standing| {
+            there.state.is_final()
+                && there.fencing_token == body.fencing_token
+                && there.worker.as_deref() == Some(&node.id.to_string())
+        };
+        return match standing {
+            Some(there) if ours(&there) && reported(there.state) => {
+                Ok(JobStanding { job_id: job, state: there.state })
+            }
+            None => Err(Error::not_found("job", job)),
+            Some(_) => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
+        };
+    };
+    let (outcome, result) = judged(app, &held, job, body.outcome, body.result).await?;
+    finish(app, node, job, body.fencing_token, outcome, &result).await
+}
+
+const fn reported(state: cynode_core::workflow::units::JobState) -> bool {
+    use cynode_core::workflow::units::JobState;
+    matches!(state, JobState::Succeeded | JobState::Failed)
+}
+
+/// Fails a job that its node was never told of, because it cannot be done as it was planned.
+pub(super) async fn fail(
+    app: &App,
+    node: Known,
+    job: JobId,
+    fencing_token: i64,
+    why: &str,
+) -> Result<(), Error> {
+    let result = WorkResult {
+        summary: why.to_owned(),
+        stop: "impossible".to_owned(),
+        ..WorkResult::default()
+    };
+    let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
+    finish(app, node, job, fencing_token, JobOutcome::Failed, &result).await.map(drop)
+}
+
+/// What a result is worth: a commit must be there and follow its base, and be there at all when one is required.
+async fn judged(
+    app: &App,
+    held: &Held,
+    job: JobId,
+    said: JobOutcome,
+    mut result: WorkResult,
+) -> Result<(JobOutcome, Value), Error> {
+    let work: Option<Work> = serde_json::from_value(held.work.clone()).ok();
+    let rule = work.map(|work| work.commit).unwrap_or_default();
+    let mut outcome = said;
+    let mut refuse = |result: &mut WorkResult, why: String| {
+        outcome = JobOutcome::Failed;
+        result.summary = format!("{why}. The worker said: {}", result.summary);
+        "unverified".clone_into(&mut result.stop);
+        result.commit = None;
+    };
+    let mut diff = None;
+    match (result.commit.clone(), rule) {
+        (Some(_), CommitRule::Never) => result.commit = None,
+        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
+            match taken(app, held, job, &commit, result.bundle.as_ref()).await? {
+                Ok(stat) => diff = Some(stat),
+                Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
+            }
+        }
+        (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
+            refuse(&mut result, "nothing was changed, though something had to be".to_owned());
+        }
+        (None, _) => {}
+    }
+    let mut value = serde_json::to_value(&result).map_err(|e| Error::Internal(e.into()))?;
+    inference::redact(app, &mut value).await?;
+    value["base"] = json!(held.base);
+    value["diff"] = json!(diff);
+    Ok((outcome, value))
+}
+
+async fn taken(
+    app: &App,
+    held: &Held,
+    job: JobId,
+    commit: &str,
+    bundle: Option<&StoredBlob>,
+) -> Result<Result<DiffStat, String>, Error> {
+    let Some(bundle) = bundle else { return Ok(Err("no bundle came with it".to_owned())) };
+    let digest = HEXLOWER.decode(bundle.sha256.as_bytes()).ok();
+    let digest: Option<[u8; 32]> = digest.and_then(|digest| digest.try_into().ok());
+    let Some(digest) = digest else { return Ok(Err("its bundle has no good name".to_owned())) };
+    let parts = app.gate()?;
+    let stored = match parts.objects.get(&crate::artifacts::path(&digest)).await {
+        Ok(stored) => stored,
+        Err(object_store::Error::NotFound { .. }) => {
+            return Ok(Err("its bundle was not stored".to_owned()));
+        }
+        Err(error) => return Err(Error::Internal(error.into())),
+    };
+    let file = parts.repositories.receive(&format!("{job}.bundle"), stored.into_stream()).await?;
+    let base = held.base.as_deref();
+    match parts.repositories.take(held.project, job, file.path(), commit, base).await {
+        Ok(stat) => Ok(Ok(stat)),
+        Err(crate::repositories::GitError::Refused(why)) => Ok(Err(why)),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Stores the result, wakes the run, and ends what the agent could do.
+async fn finish(
+    app: &App,
+    node: Known,
+    job: JobId,
+    fencing_token: i64,
+    outcome: JobOutcome,
+    result: &Value,
+) -> Result<JobStanding, Error> {
+    let (state, worker) = (outcome.state(), node.id.to_string());
+    let claim = jobs::Claim { job, worker: &worker, fencing_token };
+    let mut tx = app.pool().begin().await.map_err(DbError::from)?;
+    let agent = agent_tokens::of_job(&mut tx, job).await?;
+    let Some(task) = jobs::report(&mut tx, claim, state, result).await? else {
+        // Somebody was quicker: the same report sent twice, or a cancellation.
+        let standing = jobs::standing(&mut tx, job).await?;
+        return match standing {
+            Some(there) if there.state == state && there.worker.as_deref() == Some(&worker) => {
+                Ok(JobStanding { job_id: job, state })
+            }
+            _ => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
+        };
+    };
+    let now = app.environment().now();
+    if let Some(agent) = agent {
+        note_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
+    }
+    agent_tokens::revoke_of_job(&mut tx, job, now).await?;
+    tx.commit().await.map_err(DbError::from)?;
+    app.committed();
+    app.woken(&[task]);
+    Ok(JobStanding { job_id: job, state })
+}
+
+/// Notes the stored bytes of a result, so that people find them with the task.
+async fn note_artifacts(
+    app: &App,
+    conn: &mut cynode_db::Conn,
+    node: NodeId,
+    job: JobId,
+    task: cynode_core::ids::TaskId,
+    agent: cynode_core::ids::AgentTokenId,
+    result: &Value,
+) -> Result<(), Error> {
+    let Some(project) = cynode_db::tasks::get(conn, task).await?.map(|task| task.project) else {
+        return Ok(());
+    };
+    let result: WorkResult = WorkResult {
+        bundle: serde_json::from_value(result["bundle"].clone()).ok().flatten(),
+        artifacts: serde_json::from_value(result["artifacts"].clone()).unwrap_or_default(),
+        ..WorkResult::default()
+    };
+    let bundle = result.bundle.into_iter().map(|blob| (format!("{job}.bundle"), blob));
+    for (name, blob) in bundle.chain(result.artifacts) {
+        let digest = HEXLOWER.decode(blob.sha256.as_bytes()).ok();
+        let digest: Option<[u8; 32]> = digest.and_then(|digest| digest.try_into().ok());
+        let Some(digest) = digest else { continue };
+        // A note without bytes is never seen.
+        if app.gate()?.objects.head(&crate::artifacts::path(&digest)).await.is_err() {
+            tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
+            continue;
+        }
+        let now = app.environment().now();
+        let artifact = artifacts::Artifact {
+            id: ArtifactId::from_uuid(app.environment().uuid(now)),
+            project,
+            task: Some(task),
+            job: Some(job),
+            name: name.chars().filter(|c| !c.is_control()).take(200).collect(),
+            media_type: "application/octet-stream".to_owned(),
+            digest,
+            size: i64::try_from(blob.bytes).unwrap_or(i64::MAX),
+            created_by: agent,
+            created_at: now,
+        };
+        artifacts::insert(conn, &artifact).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,400 @@
+//! Repositories of projects: bare, on disk, written only from checked bundles.
+//!
+//! Work never reaches them directly. What comes in is a bundle that is looked through before a ref points at it; what goes
+//! out is read by nodes for the jobs they have.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use cynode_core::{
+    events::EventKind,
+    ids::{JobId, ProjectId},
+    roles::Role,
+};
+use cynode_db::{DbError, repositories};
+use futures::{Stream, StreamExt};
+use serde::Serialize;
+use serde_json::json;
+use tokio::{
+    io::AsyncWriteExt,
+    process::{Child, ChildStdout, Command},
+    sync::Semaphore,
+};
+
+pub use cynode_db::repositories::Repository;
+
+use crate::{App, Ctx, Error, Request, context::Told};
+
+/// Most bytes of a bundle that is brought in.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// How long git may take for one thing.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// How many gits run at once.
+const AT_ONCE: usize = 8;
+
+/// Where the repositories are.
+#[derive(Clone, Debug)]
+pub struct Repositories {
+    directory: PathBuf,
+    places: Arc<Semaphore>,
+}
+
+/// How much a commit changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiffStat {
+    /// Files.
+    pub files: u64,
+    /// Lines that came.
+    pub insertions: u64,
+    /// Lines that went.
+    pub deletions: u64,
+}
+
+/// Why git did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// It could not be run.
+    #[error("git could not be run: {0}")]
+    Io(#[from] std::io::Error),
+    /// It said no.
+    #[error("{0}")]
+    Refused(String),
+    /// It took too long.
+    #[error("git took longer than {} s", PATIENCE.as_secs())]
+    Slow,
+}
+
+impl From<GitError> for Error {
+    fn from(error: GitError) -> Self {
+        match error {
+            GitError::Refused(why) => Self::Invalid(why),
+            GitError::Io(_) | GitError::Slow => Self::Internal(error.into()),
+        }
+    }
+}
+
+impl Repositories {
+    /// Repositories below a directory.
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, places: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    fn of(&self, project: ProjectId) -> PathBuf {
+        self.directory.join(format!("{project}.git"))
+    }
+
+    /// A git that obeys nothing but its arguments.
+    fn git(directory: &Path) -> Command {
+        let mut git = Command::new("git");
+        git.env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", "/nonexistent")
+            .env("LC_ALL", "C.UTF-8")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true"])
+            .args(["-c", "gc.auto=0", "-c", "uploadpack.allowAnySHA1InWant=true"])
+            .arg("--git-dir")
+            .arg(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        git
+    }
+
+    async fn run(&self, directory: &Path, args: &[&str]) -> Result<String, GitError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let done = tokio::time::timeout(PATIENCE, Self::git(directory).args(args).output());
+        let done = done.await.map_err(|_| GitError::Slow)??;
+        if done.status.success() {
+            return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        let said = said.lines().filter(|line| !line.trim().is_empty()).take(3);
+        Err(GitError::Refused(format!("git: {}", said.collect::<Vec<_>>().join("; "))))
+    }
+
+    async fn make(&self, project: ProjectId) -> Result<PathBuf, GitError> {
+        let directory = self.of(project);
+        if !tokio::fs::try_exists(directory.join("HEAD")).await? {
+            tokio::fs::create_dir_all(&directory).await?;
+            // Done again, it changes nothing.
+            self.run(&directory, &["init", "--quiet", "--bare", "--initial-branch=main"]).await?;
+        }
+        Ok(directory)
+    }
+
+    /// Takes in the branches of a bundle. Branches only ever move forward. Gives the default branch and its commit.
+    pub async fn import(
+        &self,
+        project: ProjectId,
+        bundle: &Path,
+        branch: Option<&str>,
+    ) -> Result<(String, String), GitError> {
+        let directory = self.make(project).await?;
+        let bundle = bundle.to_string_lossy();
+        let heads = self.run(&directory, &["bundle", "list-heads", &bundle]).await?;
+        let named: Vec<&str> = heads
+            .lines()
+            .filter_map(|line| line.split_once(' ')?.1.strip_prefix("refs/heads/"))
+            .collect();
+        let wanted = branch.or_else(|| {
+            let usual = ["main", "master"].into_iter().find(|usual| named.contains(usual));
+            usual.or(named.first().copied())
+        });
+        let wanted = wanted.filter(|wanted| named.contains(wanted));
+        let wanted = wanted.ok_or_else(|| {
+            GitError::Refused(
+                "the bundle has no such branch; `git bundle create F --branches` makes a good one"
+                    .into(),
+            )
+        })?;
+        let refs = "refs/heads/*:refs/heads/*";
+        let fetch = ["fetch", "--quiet", "--no-tags", "--atomic", "--no-write-fetch-head", &bundle];
+        self.run(&directory, &[&fetch[..], &[refs]].concat()).await?;
+        let head = self.commit(&directory, &format!("refs/heads/{wanted}")).await?;
+        Ok((wanted.to_owned(), head))
+    }
+
+    async fn commit(&self, directory: &Path, name: &str) -> Result<String, GitError> {
+        let name = format!("{name}^{{commit}}");
+        let found =
+            self.run(directory, &["rev-parse", "--verify", "--end-of-options", &name]).await?;
+        Ok(found.trim().to_owned())
+    }
+
+    /// Takes in what a job made, after looking at it: the commit must be in the bundle and follow the one it started from.
+    pub async fn take(
+        &self,
+        project: ProjectId,
+        job: JobId,
+        bundle: &Path,
+        commit: &str,
+        base: Option<&str>,
+    ) -> Result<DiffStat, GitError> {
+        if !is_commit(commit) {
+            return Err(GitError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
+        }
+        let directory = self.make(project).await?;
+        let bundle = bundle.to_string_lossy();
+        let heads = self.run(&directory, &["bundle", "list-heads", &bundle]).await?;
+        let there = heads.lines().filter_map(|line| line.split_once(' '));
+        let name = there.into_iter().find(|(id, _)| *id == commit).map(|(_, name)| name);
+        let name = name.ok_or_else(|| {
+            GitError::Refused("the commit that was named is not in the bundle".into())
+        })?;
+        let refs = format!("+{name}:refs/cynode/jobs/{job}");
+        let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", &bundle, &refs];
+        self.run(&directory, &fetch).await?;
+        let base = match base {
+            Some(base) => {
+                let args = ["merge-base", "--is-ancestor", base, commit];
+                self.run(&directory, &args).await.map_err(|_| {
+                    GitError::Refused("the commit does not follow the one it started from".into())
+                })?;
+                base.to_owned()
+            }
+            // The empty tree, in git's own name for it.
+            None => "4b825dc642cb6eb9a060e54bf8d69288fbee4904".to_owned(),
+        };
+        let args = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", &base, commit];
+        Ok(counted(&self.run(&directory, &args).await?))
+    }
+
+    /// Of several commits the one that has all the others in it.
+    pub async fn newest(
+        &self,
+        project: ProjectId,
+        commits: &[String],
+    ) -> Result<Option<String>, GitError> {
+        let directory = self.of(project);
+        'commits: for commit in commits {
+            for other in commits {
+                let args = ["merge-base", "--is-ancestor", other.as_str(), commit];
+                if other != commit && self.run(&directory, &args).await.is_err() {
+                    continue 'commits;
+                }
+            }
+            return Ok(Some(commit.clone()));
+        }
+        Ok(None)
+    }
+
+    /// What the repository offers, in git's own words.
+    pub async fn advertise(
+        &self,
+        project: ProjectId,
+        protocol: Option<&str>,
+    ) -> Result<Bytes, GitError> {
+        let mut git = Self::git(&self.of(project));
+        git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
+        let git = speaking(&mut git, protocol).arg(self.of(project));
+        let done = tokio::time::timeout(PATIENCE, git.output());
+        let done = done.await.map_err(|_| GitError::Slow)??;
+        if !done.status.success() {
+            return Err(GitError::Refused("the project has no repository".into()));
+        }
+        Ok([b"001e# service=git-upload-pack\n0000", done.stdout.as_slice()].concat().into())
+    }
+
+    /// Answers one question of a git that fetches. The process lives as long as its answer is read.
+    pub async fn upload_pack(
+        &self,
+        project: ProjectId,
+        protocol: Option<&str>,
+        question: Bytes,
+    ) -> Result<(Child, ChildStdout), GitError> {
+        let mut git = Self::git(&self.of(project));
+        git.args(["upload-pack", "--stateless-rpc"]);
+        let git = speaking(&mut git, protocol).arg(self.of(project));
+        let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (Some(mut input), Some(output)) = (input, output) else {
+            return Err(std::io::Error::other("git has no pipes").into());
+        };
+        input.write_all(&question).await?;
+        drop(input);
+        Ok((child, output))
+    }
+
+    /// A file for bytes that come in. It is gone with what is returned.
+    pub(crate) async fn receive<E>(
+        &self,
+        name: &str,
+        bytes: impl Stream<Item = Result<Bytes, E>> + Send,
+    ) -> Result<Incoming, Error> {
+        let directory = self.directory.join("incoming");
+        let broken = |error: std::io::Error| Error::Internal(error.into());
+        tokio::fs::create_dir_all(&directory).await.map_err(broken)?;
+        let incoming = Incoming(directory.join(name));
+        let mut file = tokio::fs::File::create(&incoming.0).await.map_err(broken)?;
+        let mut bytes = std::pin::pin!(bytes);
+        let mut size = 0_u64;
+        while let Some(piece) = bytes.next().await {
+            let piece = piece.map_err(|_| Error::Invalid("the bytes were cut off".into()))?;
+            size += piece.len() as u64;
+            if size > MOST_BYTES {
+                return Err(Error::Invalid(format!("a bundle has at most {MOST_BYTES} bytes")));
+            }
+            file.write_all(&piece).await.map_err(broken)?;
+        }
+        file.flush().await.map_err(broken)?;
+        Ok(incoming)
+    }
+}
+
+fn speaking<'a>(git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
+    // Only the versions there are: it becomes part of git's environment.
+    if let Some(version) = protocol.filter(|text| ["version=1", "version=2"].contains(text)) {
+        git.env("GIT_PROTOCOL", version);
+    }
+    git
+}
+
+/// A file that is removed when nobody needs it any more.
+pub(crate) struct Incoming(PathBuf);
+
+impl Incoming {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Whether it is the name of a commit and can be nothing else.
+fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn counted(numstat: &str) -> DiffStat {
+    let mut stat = DiffStat::default();
+    for line in numstat.lines() {
+        // Files that are not text have `-` for both.
+        let mut numbers = line.split('\t').map(|field| field.parse::<u64>().unwrap_or(0));
+        stat.files += 1;
+        stat.insertions += numbers.next().unwrap_or(0);
+        stat.deletions += numbers.next().unwrap_or(0);
+    }
+    stat
+}
+
+/// Gives a project a repository, or newer commits of it, from a git bundle.
+#[tracing::instrument(name = "app.repositories.import", skip_all, fields(project.id = %project))]
+pub async fn import<E>(
+    app: &App,
+    request: &Request,
+    project: ProjectId,
+    branch: Option<&str>,
+    bytes: impl Stream<Item = Result<Bytes, E>> + Send,
+) -> Result<Repository, Error> {
+    let caller = app.permit(request, project, Role::Operator).await?;
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(Role::Operator, "as a person"));
+    }
+    let repositories = &app.gate()?.repositories;
+    let name = app.environment().uuid(app.environment().now()).to_string();
+    let incoming = repositories.receive(&name, bytes).await?;
+    let (default_branch, head) = repositories.import(project, incoming.path(), branch).await?;
+    let mut ctx = app.open(request).await?;
+    ctx.require_in(project, Role::Operator).await?;
+    let repository = Repository {
+        project,
+        default_branch,
+        head,
+        imported_by: caller.user,
+        imported_at: ctx.now,
+    };
+    repositories::set(ctx.conn(), &repository).await?;
+    let data = json!({ "branch": repository.default_branch, "head": repository.head });
+    ctx.record(Told::new(EventKind::RepositoryImported, data).project(project)).await?;
+    app.commit(ctx).await?;
+    Ok(repository)
+}
+
+/// The repository of a project.
+#[tracing::instrument(name = "app.repositories.get", skip_all)]
+pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error> {
+    ctx.require_in(project, Role::Viewer).await?;
+    let found = repositories::get(ctx.conn(), project).await?;
+    found.ok_or_else(|| Error::not_found("repository of project", project))
+}
+
+/// The commit that work on a project starts from.
+pub(crate) async fn head(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    Ok(repositories::get(&mut conn, project).await?.map(|repository| repository.head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_lines_are_counted_and_files_that_are_no_text_have_none() {
+        let stat = counted("3\t1\tsrc/a.rs\n-\t-\tlogo.png\n0\t7\tb\n");
+        assert_eq!(stat, DiffStat { files: 3, insertions: 3, deletions: 8 });
+        assert_eq!(counted(""), DiffStat::default());
+    }
+
+    #[test]
+    fn only_a_whole_name_is_a_commit() {
+        assert!(is_commit(&"a1".repeat(20)) && is_commit(&"0f".repeat(32)));
+        for text in ["", "HEAD", "--upload-pack=x", &"A1".repeat(20), &"a".repeat(41)] {
+            assert!(!is_commit(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Which node gets a job: only those that can do it, the one that was asked for if one was, and among equals the one
+//! whose turn it is.
+
+/// What a job asks of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs<'a> {
+    /// This node and no other.
+    pub node: Option<&'a str>,
+    /// Labels, all of which it must have.
+    pub labels: &'a [String],
+    /// The backend that makes its sandbox.
+    pub backend: Option<&'a str>,
+    /// The coding agent.
+    pub agent: Option<&'a str>,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+}
+
+/// A node that is alive and takes jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// What it is called.
+    pub name: String,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// The backends that work there.
+    pub backends: Vec<String>,
+    /// The coding agents that are there.
+    pub agents: Vec<String>,
+    /// Its memory, in MiB.
+    pub memory_mib: u64,
+    /// How many more jobs it takes.
+    pub free: u32,
+    /// When it was given a job last; the smallest is next.
+    pub turn: i64,
+}
+
+/// Why a job has no node yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unplaced {
+    /// There is none at all.
+    #[error(
+        "no node is connected: make a join token and run `cynode-node join` on a machine of yours"
+    )]
+    NoNodes,
+    /// The one that was asked for is not there.
+    #[error("the node `{0}` was asked for and is not connected")]
+    NotThere(String),
+    /// None can do it.
+    #[error("no connected node has {0}")]
+    Unable(String),
+    /// All that could are busy.
+    #[error("every node that can do it is busy")]
+    Busy,
+}
+
+/// The place of the node in `candidates` that gets the job.
+pub fn choose(needs: Needs<'_>, candidates: &[Candidate]) -> Result<usize, Unplaced> {
+    if candidates.is_empty() {
+        return Err(Unplaced::NoNodes);
+    }
+    let mut left: Vec<_> = candidates.iter().enumerate().collect();
+    if let Some(name) = needs.node {
+        left.retain(|(_, node)| node.name == name);
+        if left.is_empty() {
+            return Err(Unplaced::NotThere(name.to_owned()));
+        }
+    }
+    let mut keep = |what: &dyn Fn(&Candidate) -> bool, words: &dyn Fn() -> String| {
+        left.retain(|(_, node)| what(node));
+        if left.is_empty() { Err(Unplaced::Unable(words())) } else { Ok(()) }
+    };
+    for label in needs.labels {
+        keep(&|node| node.labels.contains(label), &|| format!("the label `{label}`"))?;
+    }
+    if let Some(backend) = needs.backend {
+        let words = || format!("the sandbox backend `{backend}`");
+        keep(&|node| node.backends.iter().any(|there| there == backend), &words)?;
+    } else {
+        keep(&|node| !node.backends.is_empty(), &|| "a sandbox backend that works".to_owned())?;
+    }
+    if let Some(agent) = needs.agent {
+        let words = || {
+            format!("the coding agent `{agent}`: run `cynode-node agents install {agent}` on one")
+        };
+        keep(&|node| node.agents.iter().any(|there| there == agent), &words)?;
+    }
+    let words = || format!("{} MiB of memory", needs.memory_mib);
+    keep(&|node| node.memory_mib >= needs.memory_mib, &words)?;
+    left.retain(|(_, node)| node.free > 0);
+    let next = left.into_iter().min_by_key(|(_, node)| node.turn);
+    next.map(|(place, _)| place).ok_or(Unplaced::Busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(name: &str, turn: i64) -> Candidate {
+        Candidate {
+            name: name.to_owned(),
+            labels: vec!["linux".into()],
+            backends: vec!["bubblewrap".into()],
+            agents: vec!["goose".into()],
+            memory_mib: 4096,
+            free: 1,
+            turn,
+        }
+    }
+
+    #[test]
+    fn a_job_goes_only_where_it_can_be_done_and_says_what_is_missing() {
+        let nodes = [node("a", 1), node("b", 2)];
+        let labels = ["gpu".to_owned()];
+        let unable = |words: &str| Err(Unplaced::Unable(words.to_owned()));
+        let cases = [
+            (Needs::default(), Ok(0)),
+            (Needs { node: Some("b"), ..Needs::default() }, Ok(1)),
+            (
+                Needs { node: Some("c"), ..Needs::default() },
+                Err(Unplaced::NotThere("c".to_owned())),
+            ),
+            (Needs { labels: &labels, ..Needs::default() }, unable("the label `gpu`")),
+            (
+                Needs { backend: Some("podman"), ..Needs::default() },
+                unable("the sandbox backend `podman`"),
+            ),
+            (
+                Needs { agent: Some("codex"), ..Needs::default() },
+                unable("the coding agent `codex`: run `cynode-node agents install codex` on one"),
+            ),
+            (Needs { memory_mib: 8192, ..Needs::default() }, unable("8192 MiB of memory")),
+        ];
+        for (needs, expected) in cases {
+            assert_eq!(choose(needs, &nodes), expected, "{needs:?}");
+        }
+        assert_eq!(choose(Needs::default(), &[]), Err(Unplaced::NoNodes));
+        let busy = [Candidate { free: 0, ..node("a", 1) }];
+        assert_eq!(choose(Needs::default(), &busy), Err(Unplaced::Busy));
+    }
+
+    #[test]
+    fn whoever_is_asked_for_is_never_replaced_by_another() {
+        let nodes = [Candidate { free: 0, ..node("a", 1) }, node("b", 2)];
+        let needs = Needs { node: Some("a"), ..Needs::default() };
+        assert_eq!(choose(needs, &nodes), Err(Unplaced::Busy));
+    }
+
+    proptest! {
+        #[test]
+        fn turns_are_fair_to_within_one(workers in 1..12_usize, jobs in 0..200_usize) {
+            let mut nodes: Vec<_> = (0..workers)
+                .map(|i| Candidate { free: u32::MAX, ..node(&format!("n{i}"), 0) })
+                .collect();
+            let mut given = vec![0_usize; workers];
+            for turn in 1..=jobs {
+                let place = choose(Needs::default(), &nodes).unwrap();
+                given[place] += 1;
+                nodes[place].turn = i64::try_from(turn).unwrap();
+            }
+            let (least, most) = (jobs / workers, jobs.div_ceil(workers));
+            prop_assert!(given.iter().all(|got| (least..=most).contains(got)), "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,778 @@
+//! Nodes: who they are, which jobs were placed on them, what they told.
+
+use cynode_core::{
+    ids::{InstructionId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
+    workflow::{instructions::InstructionKind, plan::UnitKey},
+};
+use cynode_wire::{
+    jobs::JobPayload,
+    nodes::{HeldJob, JobEvent, JobPhase, NodeReport, NodeState},
+};
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+/// A node, as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its id.
+    pub id: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// The key that it signs with.
+    pub public_key: [u8; 32],
+    /// Whether it gets jobs.
+    pub state: NodeState,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// What it can do.
+    pub report: NodeReport,
+    /// When it was given a job last.
+    pub turn: i64,
+    /// When it joined.
+    pub joined_at: OffsetDateTime,
+    /// When it was heard of last.
+    pub last_seen_at: OffsetDateTime,
+    /// How long ago that was, by the database's clock.
+    pub silent_ms: i64,
+    /// How many jobs it has.
+    pub jobs: u32,
+}
+
+struct Row {
+    node_id: Uuid,
+    name: String,
+    public_key: Vec<u8>,
+    state: String,
+    labels: Vec<String>,
+    report: Value,
+    turn: i64,
+    joined_at: OffsetDateTime,
+    last_seen_at: OffsetDateTime,
+    silent_ms: i64,
+    jobs: i64,
+}
+
+impl TryFrom<Row> for Node {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        Ok(Self {
+            id: NodeId::from_uuid(row.node_id),
+            name: row.name,
+            public_key: row.public_key.try_into().map_err(corrupt("nodes", "public_key"))?,
+            state: NodeState::from_name(&row.state)
+                .ok_or(DbError::Corrupt { table: "nodes", column: "state" })?,
+            labels: row.labels,
+            report: serde_json::from_value(row.report).map_err(corrupt("nodes", "report"))?,
+            turn: row.turn,
+            joined_at: row.joined_at,
+            last_seen_at: row.last_seen_at,
+            silent_ms: row.silent_ms,
+            jobs: u32::try_from(row.jobs).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// A one-time token, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinToken {
+    /// The labels of whoever uses it.
+    pub labels: Vec<String>,
+    /// Who issued it.
+    pub issued_by: UserId,
+    /// Who used it.
+    pub node: Option<NodeId>,
+    /// Whether it is too old.
+    pub expired: bool,
+}
+
+/// Stores a one-time token.
+#[tracing::instrument(name = "db.nodes.insert_join_token", skip_all)]
+pub async fn insert_join_token(
+    conn: &mut Conn,
+    hash: &[u8; 32],
+    labels: &[String],
+    by: UserId,
+    now: OffsetDateTime,
+    expires_at: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO node_join_tokens (token_hash, labels, issued_by, issued_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5)
+        ",
+        hash as &[u8],
+        labels,
+        by.as_uuid(),
+        now,
+        expires_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Locks a one-time token until the end of the transaction.
+#[tracing::instrument(name = "db.nodes.lock_join_token", skip_all)]
+pub async fn lock_join_token(
+    conn: &mut Conn,
+    hash: &[u8; 32],
+    now: OffsetDateTime,
+) -> Result<Option<JoinToken>, DbError> {
+    let row = sqlx::query!(
+        "SELECT labels, issued_by, node_id, expires_at FROM node_join_tokens WHERE token_hash = $1 FOR UPDATE",
+        hash as &[u8],
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| JoinToken {
+        labels: row.labels,
+        issued_by: UserId::from_uuid(row.issued_by),
+        node: row.node_id.map(NodeId::from_uuid),
+        expired: row.expires_at <= now,
+    }))
+}
+
+/// A machine that joins.
+#[derive(Clone, Debug)]
+pub struct NewNode<'a> {
+    /// Its id.
+    pub id: NodeId,
+    /// What it is called.
+    pub name: &'a str,
+    /// Its key.
+    pub public_key: &'a [u8; 32],
+    /// Its labels.
+    pub labels: &'a [String],
+    /// What it can do.
+    pub report: &'a NodeReport,
+    /// Who let it.
+    pub by: UserId,
+    /// By which token.
+    pub token: &'a [u8; 32],
+}
+
+/// Stores a node and uses up its token.
+#[tracing::instrument(name = "db.nodes.insert", skip_all)]
+pub async fn insert(conn: &mut Conn, new: NewNode<'_>, now: OffsetDateTime) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        WITH node AS (
+            INSERT INTO nodes (node_id, name, public_key, state, labels, report, slots, joined_by, joined_at, last_seen_at)
+            VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, clock_timestamp())
+            RETURNING node_id
+        )
+        UPDATE node_join_tokens SET node_id = (SELECT node_id FROM node) WHERE token_hash = $9
+        ",
+        new.id.as_uuid(),
+        new.name,
+        new.public_key as &[u8],
+        new.labels,
+        json(new.report)?,
+        slots(new.report),
+        new.by.as_uuid(),
+        now,
+        new.token as &[u8],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+fn json(report: &NodeReport) -> Result<Value, DbError> {
+    serde_json::to_value(report).map_err(corrupt("nodes", "report"))
+}
+
+fn slots(report: &NodeReport) -> i32 {
+    i32::try_from(report.slots.min(1000)).unwrap_or(1000)
+}
+
+/// One node; `None` when there is none of that id.
+#[tracing::instrument(name = "db.nodes.get", skip_all)]
+pub async fn get(conn: &mut Conn, id: NodeId) -> Result<Option<Node>, DbError> {
+    Ok(select(conn, Some(id), true).await?.into_iter().next())
+}
+
+/// All nodes by name; removed ones only when they are wanted.
+#[tracing::instrument(name = "db.nodes.list", skip_all)]
+pub async fn list(conn: &mut Conn) -> Result<Vec<Node>, DbError> {
+    select(conn, None, false).await
+}
+
+async fn select(conn: &mut Conn, id: Option<NodeId>, removed: bool) -> Result<Vec<Node>, DbError> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"
+        SELECT node_id, name, public_key, state, labels, report, turn, joined_at, last_seen_at,
+            (extract(epoch FROM clock_timestamp() - last_seen_at) * 1000)::bigint AS "silent_ms!",
+            (SELECT count(*) FROM jobs j WHERE j.node_id = n.node_id AND j.state IN ('queued', 'running')) AS "jobs!"
+        FROM nodes n
+        WHERE ($1::uuid IS NULL OR node_id = $1) AND ($2 OR state <> 'removed')
+        ORDER BY name
+        "#,
+        id.map(NodeId::as_uuid),
+        removed,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(Node::try_from).collect()
+}
+
+/// Changes what people decide about a node.
+#[tracing::instrument(name = "db.nodes.change", skip_all)]
+pub async fn change(
+    conn: &mut Conn,
+    id: NodeId,
+    state: NodeState,
+    labels: &[String],
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE nodes SET state = $2, labels = $3 WHERE node_id = $1",
+        id.as_uuid(),
+        state.as_str(),
+        labels,
+    )
+    .execute(&mut *conn)
+    .await?;
+    if state == NodeState::Removed {
+        sqlx::query!("DELETE FROM node_tokens WHERE node_id = $1", id.as_uuid())
+            .execute(conn)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Notes what a node can do now.
+#[tracing::instrument(name = "db.nodes.report", skip_all)]
+pub async fn report(conn: &mut Conn, id: NodeId, report: &NodeReport) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE nodes SET report = $2, slots = $3, last_seen_at = clock_timestamp() WHERE node_id = $1",
+        id.as_uuid(),
+        json(report)?,
+        slots(report),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that a node was heard of.
+#[tracing::instrument(name = "db.nodes.seen", skip_all)]
+pub async fn seen(conn: &mut Conn, id: NodeId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE nodes SET last_seen_at = clock_timestamp() WHERE node_id = $1",
+        id.as_uuid()
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Stores a node's token and forgets its old ones.
+#[tracing::instrument(name = "db.nodes.insert_token", skip_all)]
+pub async fn insert_token(
+    conn: &mut Conn,
+    id: NodeId,
+    hash: &[u8; 32],
+    now: OffsetDateTime,
+    expires_at: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "DELETE FROM node_tokens WHERE node_id = $1 AND expires_at < $2",
+        id.as_uuid(),
+        now
+    )
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query!(
+        "INSERT INTO node_tokens (token_hash, node_id, expires_at) VALUES ($1, $2, $3)",
+        hash as &[u8],
+        id.as_uuid(),
+        expires_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The node behind a token that works.
+#[tracing::instrument(name = "db.nodes.behind", skip_all)]
+pub async fn behind(
+    conn: &mut Conn,
+    hash: &[u8; 32],
+    now: OffsetDateTime,
+) -> Result<Option<(NodeId, NodeState)>, DbError> {
+    let row = sqlx::query!(
+        "
+        SELECT node_id, state FROM node_tokens JOIN nodes USING (node_id)
+        WHERE token_hash = $1 AND expires_at > $2 AND state <> 'removed'
+        ",
+        hash as &[u8],
+        now,
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        let state = NodeState::from_name(&row.state);
+        let state = state.ok_or(DbError::Corrupt { table: "nodes", column: "state" })?;
+        Ok((NodeId::from_uuid(row.node_id), state))
+    })
+    .transpose()
+}
+
+/// Whether there are jobs that must be placed, or placed anew.
+#[tracing::instrument(name = "db.nodes.to_place", skip_all)]
+pub async fn to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (SELECT FROM jobs WHERE state = 'queued' AND for_nodes AND node_id IS NULL)
+            OR EXISTS (
+                SELECT FROM nodes n JOIN jobs j USING (node_id)
+                WHERE j.state = 'queued' AND (n.state <> 'active'
+                    OR n.last_seen_at < clock_timestamp() - $1::bigint * interval '1 millisecond')
+            ) AS "found!"
+        "#,
+        silent_ms,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(found)
+}
+
+/// Lets one place jobs at a time, until the end of the transaction; `false` when another does so now.
+pub async fn place_alone(conn: &mut Conn) -> Result<bool, DbError> {
+    let alone = sqlx::query_scalar!(
+        r#"SELECT pg_try_advisory_xact_lock(hashtext('cynode.placement')) AS "alone!""#
+    );
+    Ok(alone.fetch_one(conn).await?)
+}
+
+/// Takes queued jobs back from nodes that get none or were not heard of.
+#[tracing::instrument(name = "db.nodes.take_back", skip_all)]
+pub async fn take_back(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE jobs j SET node_id = NULL
+        FROM nodes n
+        WHERE n.node_id = j.node_id AND j.state = 'queued' AND (n.state <> 'active'
+            OR n.last_seen_at < clock_timestamp() - $1::bigint * interval '1 millisecond')
+        ",
+        silent_ms,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Queued jobs without a node and what they are to do, oldest first.
+#[tracing::instrument(name = "db.nodes.unplaced", skip_all)]
+pub async fn unplaced(conn: &mut Conn, most: i64) -> Result<Vec<(JobId, Value)>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT job_id, payload -> 'unit' -> 'work' AS "work!" FROM jobs
+        WHERE state = 'queued' AND for_nodes AND node_id IS NULL
+            AND NOT EXISTS (SELECT FROM task_parks p
+                WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+        ORDER BY queued_at
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+        "#,
+        most,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (JobId::from_uuid(row.job_id), row.work)).collect())
+}
+
+/// Places a job; the node has had its turn. Gives the number of the turn.
+#[tracing::instrument(name = "db.nodes.place", skip_all, fields(job.id = %job, node.id = %node))]
+pub async fn place(conn: &mut Conn, job: JobId, node: NodeId) -> Result<i64, DbError> {
+    let turn = sqlx::query_scalar!(
+        r#"
+        WITH placed AS (
+            UPDATE jobs SET node_id = $2 WHERE job_id = $1 AND state = 'queued'
+        )
+        UPDATE nodes SET turn = nextval('node_turns') WHERE node_id = $2 RETURNING turn
+        "#,
+        job.as_uuid(),
+        node.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(turn)
+}
+
+/// A job that a node has claimed, with what its assignment is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimed {
+    /// The job.
+    pub job: JobId,
+    /// Its task.
+    pub task: TaskId,
+    /// The run.
+    pub run: RunId,
+    /// The project.
+    pub project: ProjectId,
+    /// Who the task is for.
+    pub user: UserId,
+    /// The unit.
+    pub unit: UnitKey,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The token of the claim.
+    pub fencing_token: i64,
+    /// What is to be done.
+    pub payload: JobPayload,
+    /// Commits that it can start from: of an earlier attempt, else of the units before it.
+    pub bases: Vec<String>,
+    /// How long it may take from now.
+    pub seconds_left: i64,
+    /// The trace.
+    pub trace_id: String,
+}
+
+/// Gives a node the oldest jobs that were placed on it: one statement. Claimed again under the same id, the same jobs are
+/// given and no others.
+#[tracing::instrument(name = "db.nodes.claim", skip_all, fields(node.id = %node))]
+pub async fn claim(
+    conn: &mut Conn,
+    node: NodeId,
+    claim_id: Uuid,
+    most: i64,
+    ttl_ms: i64,
+) -> Result<Vec<Claimed>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        WITH before AS MATERIALIZED (
+            SELECT job_id FROM jobs WHERE claim_id = $3 AND worker = $2 AND state = 'running'
+        ), free AS MATERIALIZED (
+            SELECT job_id FROM jobs
+            WHERE state = 'queued' AND node_id = $1 AND NOT EXISTS (SELECT FROM before)
+                AND NOT EXISTS (SELECT FROM task_parks p
+                    WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+            ORDER BY queued_at
+            LIMIT $4
+            FOR UPDATE SKIP LOCKED
+        ), taken AS (
+            UPDATE jobs j
+            SET state = 'running', worker = $2, claim_id = $3, fencing_token = fencing_token + 1, phase = 'preparing',
+                started_at = clock_timestamp(),
+                lease_expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond',
+                deadline_at = clock_timestamp() + (payload ->> 'timeout_seconds')::bigint * interval '1 second'
+            FROM free WHERE j.job_id = free.job_id
+            RETURNING j.*
+        ), given AS (
+            SELECT * FROM taken
+            UNION ALL
+            SELECT j.* FROM jobs j JOIN before USING (job_id)
+        )
+        SELECT g.job_id AS "job_id!", g.task_id AS "task_id!", r.run_id, t.project_id, t.created_by, u.key,
+            g.attempt AS "attempt!", g.fencing_token AS "fencing_token!", g.payload AS "payload!",
+            greatest(extract(epoch FROM g.deadline_at - clock_timestamp())::bigint, 1) AS "seconds_left!",
+            g.trace_id AS "trace_id!",
+            coalesce(
+                (SELECT ARRAY[old.result ->> 'commit'] FROM jobs old
+                    WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL
+                    ORDER BY old.attempt DESC LIMIT 1),
+                ARRAY(SELECT DISTINCT ON (d.unit_id) done.result ->> 'commit'
+                    FROM work_units d JOIN jobs done ON done.unit_id = d.unit_id
+                    WHERE d.task_id = g.task_id AND d.key = ANY (u.depends_on) AND done.state = 'succeeded'
+                        AND done.result ->> 'commit' IS NOT NULL
+                    ORDER BY d.unit_id, done.attempt DESC)
+            ) AS "bases!: Vec<String>"
+        FROM given g
+        JOIN work_units u USING (unit_id)
+        JOIN tasks t ON t.task_id = g.task_id
+        JOIN workflow_runs r ON r.task_id = g.task_id
+        ORDER BY g.queued_at, g.job_id
+        "#,
+        node.as_uuid(),
+        node.to_string(),
+        claim_id,
+        most,
+        ttl_ms,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Claimed {
+                job: JobId::from_uuid(row.job_id),
+                task: TaskId::from_uuid(row.task_id),
+                run: RunId::from_uuid(row.run_id),
+                project: ProjectId::from_uuid(row.project_id),
+                user: UserId::from_uuid(row.created_by),
+                unit: row.key.try_into().map_err(corrupt("work_units", "key"))?,
+                attempt: u32::try_from(row.attempt).map_err(corrupt("jobs", "attempt"))?,
+                fencing_token: row.fencing_token,
+                payload: serde_json::from_value(row.payload).map_err(corrupt("jobs", "payload"))?,
+                bases: row.bases,
+                seconds_left: row.seconds_left,
+                trace_id: row.trace_id,
+            })
+        })
+        .collect()
+}
+
+/// Notes the commit that a job starts from.
+#[tracing::instrument(name = "db.nodes.set_base", skip_all, fields(job.id = %job))]
+pub async fn set_base(conn: &mut Conn, job: JobId, base: Option<&str>) -> Result<(), DbError> {
+    sqlx::query!("UPDATE jobs SET base = $2 WHERE job_id = $1", job.as_uuid(), base)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Gives the jobs that a node names more time, and notes how far they are: one statement. Gives those that it still has.
+#[tracing::instrument(name = "db.nodes.keep", skip_all, fields(node.id = %node))]
+pub async fn keep(
+    conn: &mut Conn,
+    node: NodeId,
+    held: &[HeldJob],
+    ttl_ms: i64,
+) -> Result<Vec<JobId>, DbError> {
+    let ids: Vec<_> = held.iter().map(|job| job.job_id.as_uuid()).collect();
+    let tokens: Vec<_> = held.iter().map(|job| job.fencing_token).collect();
+    let phases: Vec<_> = held.iter().map(|job| phase(job.phase).to_owned()).collect();
+    let kept = sqlx::query_scalar!(
+        "
+        WITH seen AS (
+            UPDATE nodes SET last_seen_at = clock_timestamp() WHERE node_id = $1
+        )
+        UPDATE jobs j
+        SET lease_expires_at = least(clock_timestamp() + $6::bigint * interval '1 millisecond', deadline_at),
+            phase = held.phase
+        FROM unnest($3::uuid[], $4::bigint[], $5::text[]) AS held (job_id, fencing_token, phase)
+        WHERE j.job_id = held.job_id AND j.fencing_token = held.fencing_token AND j.worker = $2 AND j.state = 'running'
+            AND j.deadline_at > clock_timestamp()
+        RETURNING j.job_id
+        ",
+        node.as_uuid(),
+        node.to_string(),
+        &ids,
+        &tokens,
+        &phases,
+        ttl_ms,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(kept.into_iter().map(JobId::from_uuid).collect())
+}
+
+const fn phase(phase: JobPhase) -> &'static str {
+    match phase {
+        JobPhase::Preparing => "preparing",
+        JobPhase::Working => "working",
+        JobPhase::Asking => "asking",
+        JobPhase::Finishing => "finishing",
+    }
+}
+
+/// What agents at work are to be told and were not yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    /// The instruction.
+    pub id: InstructionId,
+    /// The job.
+    pub job: JobId,
+    /// What kind.
+    pub kind: InstructionKind,
+    /// The words.
+    pub text: Option<String>,
+}
+
+/// Notes which instructions were passed on, and gives those that were not, oldest first.
+#[tracing::instrument(name = "db.nodes.instructions", skip_all)]
+pub async fn instructions(
+    conn: &mut Conn,
+    jobs: &[JobId],
+    delivered: &[Uuid],
+) -> Result<Vec<Undelivered>, DbError> {
+    let jobs: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
+    if !delivered.is_empty() {
+        sqlx::query!(
+            "
+            INSERT INTO job_deliveries (job_id, instruction_id, delivered_at)
+            SELECT j.job_id, i.instruction_id, clock_timestamp()
+            FROM jobs j JOIN task_instructions i USING (task_id)
+            WHERE j.job_id = ANY ($1) AND i.instruction_id = ANY ($2)
+            ON CONFLICT DO NOTHING
+            ",
+            &jobs,
+            delivered,
+        )
+        .execute(&mut *conn)
+        .await?;
+    }
+    let rows = sqlx::query!(
+        "
+        SELECT i.instruction_id, j.job_id, i.kind, i.text
+        FROM jobs j JOIN task_instructions i USING (task_id)
+        WHERE j.job_id = ANY ($1) AND j.state = 'running' AND i.given_at >= j.started_at
+            AND NOT EXISTS (SELECT FROM job_deliveries d
+                WHERE d.job_id = j.job_id AND d.instruction_id = i.instruction_id)
+        ORDER BY i.number
+        LIMIT 100
+        ",
+        &jobs,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Undelivered {
+                id: InstructionId::from_uuid(row.instruction_id),
+                job: JobId::from_uuid(row.job_id),
+                kind: InstructionKind::from_name(&row.kind)
+                    .ok_or(DbError::Corrupt { table: "task_instructions", column: "kind" })?,
+                text: row.text,
+            })
+        })
+        .collect()
+}
+
+/// A running job of a node, locked until the end of the transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// Its task.
+    pub task: TaskId,
+    /// Its project.
+    pub project: ProjectId,
+    /// Who the task is for.
+    pub user: UserId,
+    /// The run.
+    pub run: RunId,
+    /// The number of the event that is expected next.
+    pub events_next: i64,
+    /// The commit it was told to start from.
+    pub base: Option<String>,
+    /// What is to be done.
+    pub work: Value,
+}
+
+/// The job, if the node has it under that claim.
+#[tracing::instrument(name = "db.nodes.held", skip_all, fields(job.id = %job))]
+pub async fn held(
+    conn: &mut Conn,
+    node: NodeId,
+    job: JobId,
+    fencing_token: i64,
+) -> Result<Option<Held>, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT j.task_id, t.project_id, t.created_by, r.run_id, j.events_next, j.base,
+            j.payload -> 'unit' -> 'work' AS "work!"
+        FROM jobs j JOIN tasks t USING (task_id) JOIN workflow_runs r USING (task_id)
+        WHERE j.job_id = $1 AND j.worker = $2 AND j.fencing_token = $3 AND j.state = 'running'
+        FOR UPDATE OF j
+        "#,
+        job.as_uuid(),
+        node.to_string(),
+        fencing_token,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| Held {
+        task: TaskId::from_uuid(row.task_id),
+        project: ProjectId::from_uuid(row.project_id),
+        user: UserId::from_uuid(row.created_by),
+        run: RunId::from_uuid(row.run_id),
+        events_next: row.events_next,
+        base: row.base,
+        work: row.work,
+    }))
+}
+
+/// Whether the node has a running job of that id, under whatever claim.
+pub async fn works_on(
+    conn: &mut Conn,
+    node: NodeId,
+    job: JobId,
+) -> Result<Option<ProjectId>, DbError> {
+    let found = sqlx::query_scalar!(
+        "
+        SELECT project_id FROM jobs JOIN tasks USING (task_id)
+        WHERE job_id = $1 AND worker = $2 AND jobs.state = 'running'
+        ",
+        job.as_uuid(),
+        node.to_string(),
+    );
+    Ok(found.fetch_optional(conn).await?.map(ProjectId::from_uuid))
+}
+
+/// Stores events of a job that [`held`] has locked.
+#[tracing::instrument(name = "db.nodes.tell", skip_all, fields(job.id = %job))]
+pub async fn tell(
+    conn: &mut Conn,
+    job: JobId,
+    held: &Held,
+    events: &[JobEvent],
+) -> Result<(), DbError> {
+    let (mut at_ms, mut names, mut data) = (Vec::new(), Vec::new(), Vec::new());
+    for event in events {
+        let told = serde_json::to_value(&event.what).map_err(corrupt("job_events", "data"))?;
+        at_ms.push(i64::try_from(event.at_ms).unwrap_or(i64::MAX));
+        names.push(told["event"].as_str().unwrap_or_default().to_owned());
+        data.push(told["data"].clone());
+    }
+    sqlx::query!(
+        "
+        WITH told AS (
+            INSERT INTO job_events (job_id, task_id, number, at, at_ms, event, data)
+            SELECT $1, $2, $3 + n - 1, clock_timestamp(), at_ms, event, data
+            FROM unnest($4::bigint[], $5::text[], $6::jsonb[]) WITH ORDINALITY AS e (at_ms, event, data, n)
+        )
+        UPDATE jobs SET events_next = events_next + cardinality($4) WHERE job_id = $1
+        ",
+        job.as_uuid(),
+        held.task.as_uuid(),
+        held.events_next,
+        &at_ms,
+        &names,
+        &data,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// An event of a job, as it is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Its number.
+    pub number: i64,
+    /// When it came.
+    pub at: OffsetDateTime,
+    /// Milliseconds since the claim.
+    pub at_ms: i64,
+    /// What kind.
+    pub event: String,
+    /// What.
+    pub data: Value,
+}
+
+/// Events of a job, from a number on.
+#[tracing::instrument(name = "db.nodes.events", skip_all, fields(job.id = %job))]
+pub async fn events(
+    conn: &mut Conn,
+    job: JobId,
+    from: i64,
+    most: i64,
+) -> Result<Vec<Told>, DbError> {
+    let rows = sqlx::query_as!(
+        Told,
+        "
+        SELECT number, at, at_ms, event, data FROM job_events
+        WHERE job_id = $1 AND number >= $2
+        ORDER BY number
+        LIMIT $3
+        ",
+        job.as_uuid(),
+        from,
+        most,
+    );
+    Ok(rows.fetch_all(conn).await?)
+}

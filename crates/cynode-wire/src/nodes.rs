@@ -1,0 +1,614 @@
+//! The contract with nodes: machines of the user that run jobs in sandboxes. A node always calls, it is never called.
+//!
+//! Joining: `POST /v1/nodes/join`, once, with a one-time token. Then, for each of its short-lived tokens,
+//! `POST /v1/nodes/challenge` and `POST /v1/nodes/token` with the challenge signed by the node's Ed25519 key.
+//! With that token: `report`, `claim`, `heartbeat`, and below `jobs/{job}`: `events`, `permission`, `blobs`, `result`, `git/…`.
+
+use std::collections::BTreeMap;
+
+use cynode_core::{
+    ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId},
+    workflow::{instructions::InstructionKind, plan::UnitKey},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::{
+    accounts::SecretText,
+    jobs::JobOutcome,
+    work::{SandboxBackend, Work},
+};
+
+/// What a node signs to show that it has its key: this text, the node's id and the challenge, each on a line.
+pub const SIGNED_FOR: &str = "cynode node token v1";
+
+/// The bytes that a node signs to get a token.
+pub fn signed_bytes(node: NodeId, challenge: &str) -> Vec<u8> {
+    format!("{SIGNED_FOR}\n{node}\n{challenge}").into_bytes()
+}
+
+/// Makes a machine a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinNode {
+    /// The one-time token. With the same key it may be shown again and gives the same node.
+    #[schema(value_type = String)]
+    pub join_token: SecretText,
+    /// What the node wants to be called.
+    pub name: String,
+    /// Its Ed25519 key, 32 bytes in hexadecimal.
+    pub public_key: String,
+    /// What it can do, as it measured.
+    pub report: NodeReport,
+}
+
+/// A node that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinedNode {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// What it is called.
+    pub name: String,
+}
+
+/// Asks for something to sign.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskChallenge {
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+}
+
+/// Something to sign, good for a minute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeChallenge {
+    /// The text.
+    pub challenge: String,
+}
+
+/// Asks for a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskNodeToken {
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// The challenge.
+    pub challenge: String,
+    /// The signature over [`signed_bytes`], 64 bytes in hexadecimal.
+    pub signature: String,
+}
+
+/// A node's token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeToken {
+    /// The token.
+    #[schema(value_type = String)]
+    pub token: SecretText,
+    /// For how long it works.
+    pub expires_in_seconds: u32,
+}
+
+/// What a node can do, as it measured; nothing in it is taken on trust where it would widen what a job may.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeReport {
+    /// The version of its program.
+    pub version: String,
+    /// Cores.
+    pub cores: u32,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+    /// Free disk where jobs live, in MiB.
+    pub disk_free_mib: u64,
+    /// How many jobs it takes at once.
+    pub slots: u32,
+    /// The backends that it tried and that work.
+    pub backends: Vec<BackendReport>,
+    /// The coding agents that it found.
+    pub agents: Vec<AgentReport>,
+    /// The kernel, the control groups (`v1` or `v2`) and other facts for people.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// A backend that works on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackendReport {
+    /// Which.
+    pub backend: SandboxBackend,
+    /// Its version.
+    pub version: String,
+}
+
+/// A coding agent on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentReport {
+    /// The name of its recipe.
+    pub agent: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// How a node is shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// `active`, `draining` or `removed`.
+    pub state: NodeState,
+    /// Whether it was heard of lately.
+    pub alive: bool,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// The jobs it has.
+    pub jobs: u32,
+    /// What it can do.
+    pub report: NodeReport,
+    /// When it joined.
+    #[serde(with = "time::serde::rfc3339")]
+    pub joined_at: OffsetDateTime,
+    /// When it was heard of last.
+    #[serde(with = "time::serde::rfc3339")]
+    pub last_seen_at: OffsetDateTime,
+}
+
+/// Whether a node gets jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It gets jobs.
+    Active,
+    /// It ends what it has and gets no more.
+    Draining,
+    /// It is not ours any more.
+    Removed,
+}
+
+impl NodeState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Draining, Self::Removed];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Removed => "removed",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// Lets one machine join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct IssueJoinToken {
+    /// The labels that the node will have.
+    pub labels: Vec<String>,
+    /// For how long the token works, 60 to 86400 seconds; 3600 when it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u32>,
+}
+
+/// A join token; it is shown once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IssuedJoinToken {
+    /// The token.
+    #[schema(value_type = String)]
+    pub join_token: SecretText,
+    /// When it stops working.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// Changes what people decide about a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChangeNode {
+    /// `true`: no more jobs. `false`: jobs again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining: Option<bool>,
+    /// All its labels from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
+}
+
+/// Asks for jobs that were placed on the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimAssignments {
+    /// Names this claim: sent again, it gives the same jobs and no others.
+    pub claim_id: Uuid,
+    /// Most jobs, 1 to 100.
+    pub most: u16,
+    /// How long to wait when there is none, at most 20000.
+    #[serde(default)]
+    pub wait_ms: u32,
+}
+
+/// The jobs of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Assignments {
+    /// The jobs, oldest first.
+    pub jobs: Vec<Assignment>,
+}
+
+/// A job, with all that a node needs to do it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Assignment {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
+    /// The task it is for.
+    #[schema(value_type = String)]
+    pub task_id: TaskId,
+    /// The run of the task.
+    #[schema(value_type = String)]
+    pub run_id: RunId,
+    /// The project.
+    #[schema(value_type = String)]
+    pub project_id: ProjectId,
+    /// The unit it is an attempt of.
+    #[schema(value_type = String)]
+    pub unit: UnitKey,
+    /// What is to be done, in a line.
+    pub title: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The token that everything said about the job must carry.
+    pub fencing_token: i64,
+    /// What is to be done. The feedback to the last attempt is in its context.
+    pub work: Work,
+    /// The commit to start from; none when the project has no repository: the workspace starts empty.
+    pub base: Option<String>,
+    /// The branch that the work is on.
+    pub branch: String,
+    /// What opens models and tools for this job. It stays on the node: sandboxes never see it.
+    #[schema(value_type = String)]
+    pub agent_token: SecretText,
+    /// Its id, which may be written down.
+    #[schema(value_type = String)]
+    pub agent_token_id: AgentTokenId,
+    /// Most seconds from now to the result.
+    pub seconds_left: u32,
+    /// The trace that everything about it carries.
+    pub trace_id: String,
+}
+
+/// Says what the node is at: one message for all its jobs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Heartbeat {
+    /// The jobs that it has.
+    pub jobs: Vec<HeldJob>,
+    /// Instructions that it has passed on, by id: they are not given again.
+    pub delivered: Vec<Uuid>,
+}
+
+/// A job that a node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeldJob {
+    /// The job.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
+    /// The token of its claim.
+    pub fencing_token: i64,
+    /// How far it is.
+    pub phase: JobPhase,
+}
+
+/// How far a job is on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    /// The workspace is being made.
+    Preparing,
+    /// The worker works.
+    Working,
+    /// A person is asked.
+    Asking,
+    /// The result is being put together and sent.
+    Finishing,
+}
+
+/// What the orchestrator says to a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatAnswer {
+    /// Jobs that are to be ended at once, with the reason; nothing more is wanted of them.
+    pub stop: Vec<StopJob>,
+    /// What the agents are to be told.
+    pub instructions: Vec<JobInstruction>,
+    /// Whether the node gets no more jobs.
+    pub draining: bool,
+}
+
+/// A job that is to be ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StopJob {
+    /// The job.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
+    /// The token of the claim that was named.
+    pub fencing_token: i64,
+    /// Why.
+    pub reason: String,
+}
+
+/// What an agent at work is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobInstruction {
+    /// Names it.
+    pub instruction_id: Uuid,
+    /// The job.
+    #[schema(value_type = String)]
+    pub job_id: JobId,
+    /// What kind.
+    #[schema(value_type = String)]
+    pub kind: InstructionKind,
+    /// The words.
+    pub text: String,
+}
+
+/// Events of a job, in order. Sent again, nothing is stored twice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobEvents {
+    /// The token of the claim.
+    pub fencing_token: i64,
+    /// The number of the first one; the first of a claim has 0.
+    pub first: u64,
+    /// The events, at most 500.
+    pub events: Vec<JobEvent>,
+}
+
+/// How far the orchestrator has the events of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventsStored {
+    /// The number it expects next.
+    pub next: u64,
+}
+
+/// Something that happened in a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobEvent {
+    /// Milliseconds since the job was claimed, by the node's steady clock.
+    pub at_ms: u64,
+    /// What.
+    #[serde(flatten)]
+    pub what: Happened,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum Happened {
+    /// The job is in another phase.
+    Phase {
+        /// Which.
+        phase: JobPhase,
+    },
+    /// A session of the agent began; by its id it can be taken up again.
+    Session {
+        /// The id, as the agent gave it.
+        session: String,
+        /// Whether it was taken up again.
+        resumed: bool,
+    },
+    /// The agent was told something.
+    Told {
+        /// What.
+        text: String,
+    },
+    /// The agent said something.
+    Said {
+        /// What.
+        text: String,
+    },
+    /// The agent thought something.
+    Thought {
+        /// What.
+        text: String,
+    },
+    /// The agent's own plan.
+    Plan {
+        /// Its entries, with their status.
+        entries: Value,
+    },
+    /// The agent uses a tool of its own or one of the gate's.
+    Tool {
+        /// Names this use.
+        call: String,
+        /// What it is, for people.
+        title: String,
+        /// `pending`, `in_progress`, `completed` or `failed`.
+        status: String,
+        /// The exact command or arguments, when the agent told them.
+        #[serde(default)]
+        input: Value,
+    },
+    /// What the agent says it used.
+    Usage {
+        /// As it said.
+        usage: Value,
+    },
+    /// A person is asked for permission, or has answered.
+    Permission {
+        /// Names the question.
+        request: String,
+        /// What it is about.
+        title: String,
+        /// `asked`, `allowed` or `refused`.
+        state: String,
+    },
+    /// Lines that a program wrote.
+    Output {
+        /// `stdout` or `stderr`.
+        stream: String,
+        /// The text.
+        text: String,
+    },
+    /// Output was left out: there was too much.
+    Truncated {
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// Something that people should know.
+    Note {
+        /// The text.
+        text: String,
+    },
+}
+
+/// Asks a person for permission for what an agent wants to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskPermission {
+    /// The token of the claim.
+    pub fencing_token: i64,
+    /// What it is, in a line.
+    pub title: String,
+    /// Exactly what is to be done: a command, a diff, arguments.
+    pub input: Value,
+    /// How long to wait for the answer, at most 20000.
+    #[serde(default)]
+    pub wait_ms: u32,
+}
+
+/// What a person said. Asked again in the same words while the job runs, the answer is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum Permission {
+    /// Do it.
+    Allowed,
+    /// Do not.
+    Refused,
+    /// Nobody has answered yet: ask again.
+    Waiting,
+}
+
+/// Bytes that were stored for a job: `PUT /v1/nodes/jobs/{job}/blobs/{sha256}?fencing_token=…`, raw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoredBlob {
+    /// Their SHA-256, in hexadecimal.
+    pub sha256: String,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// What came of a job on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeResult {
+    /// The token of the claim.
+    pub fencing_token: i64,
+    /// Whether the worker says it succeeded. A claim, not evidence.
+    pub outcome: JobOutcome,
+    /// What came of it.
+    pub result: WorkResult,
+}
+
+/// What came of work in a sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkResult {
+    /// What the worker said last, or why it failed.
+    pub summary: String,
+    /// Why the worker stopped: `end_turn`, `timeout`, `inactive`, `no_progress`, `refused`, `crashed`, `limit`, …
+    pub stop: String,
+    /// The commit that was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The stored git bundle that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<StoredBlob>,
+    /// Other stored bytes, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifacts: BTreeMap<String, StoredBlob>,
+    /// The agent's session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The commands that ran, for workers that run commands.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepOutcome>,
+    /// What the sandbox used.
+    pub used: SandboxUse,
+}
+
+/// What came of one command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepOutcome {
+    /// The command.
+    pub argv: Vec<String>,
+    /// Its exit code; none when a signal or a limit ended it.
+    pub exit_code: Option<i32>,
+    /// The end of what it wrote.
+    pub output: String,
+    /// Whether some of it is missing.
+    pub truncated: bool,
+    /// How long it took.
+    pub milliseconds: u64,
+}
+
+/// What a sandbox used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxUse {
+    /// Which backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<SandboxBackend>,
+    /// CPU time.
+    pub cpu_ms: u64,
+    /// The most memory at once.
+    pub peak_memory_bytes: u64,
+    /// From claim to result.
+    pub wall_ms: u64,
+    /// Whether the memory limit ended something.
+    pub out_of_memory: bool,
+}
+
+/// An event of a job, as people see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobEventView {
+    /// Its number in the job.
+    pub number: u64,
+    /// When it came.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// Milliseconds since the job was claimed.
+    pub at_ms: u64,
+    /// What kind.
+    pub event: String,
+    /// What; the fields depend on the kind.
+    pub data: Value,
+}
+
+/// The repository of a project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RepositoryView {
+    /// The project.
+    #[schema(value_type = String)]
+    pub project_id: ProjectId,
+    /// The branch that work starts from.
+    pub default_branch: String,
+    /// Its commit.
+    pub head: String,
+    /// When it was brought, or brought up to date.
+    #[serde(with = "time::serde::rfc3339")]
+    pub imported_at: OffsetDateTime,
+}

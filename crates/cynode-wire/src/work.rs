@@ -1,0 +1,237 @@
+//! What a unit of a plan asks of a node: which worker, with what context, in what sandbox.
+
+use std::collections::BTreeMap;
+
+use cynode_core::agents::AgentRole;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::workflow::Finding;
+
+/// The work of a unit; the field `work` of its payload. Units without it are for foreign workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    /// The role of the agent that does it.
+    #[schema(value_type = String)]
+    pub role: AgentRole,
+    /// Who does it.
+    pub worker: WorkerChoice,
+    /// What the agent is told; its prompt is made from this and from nothing else.
+    #[serde(default)]
+    pub context: StructuredContext,
+    /// The models it may use, the one to start with first. Empty: none.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// The tools it may call by name; all that its role may when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Where and how it runs.
+    #[serde(default)]
+    pub sandbox: SandboxNeeds,
+    /// On which machine.
+    #[serde(default)]
+    pub placement: Placement,
+    /// Whether a result must bring a commit. Agents that say they are done without one have failed.
+    #[serde(default)]
+    pub commit: CommitRule,
+}
+
+/// Who does the work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum WorkerChoice {
+    /// A coding agent over the Agent Client Protocol.
+    Acp {
+        /// The name of its recipe, such as `goose`.
+        agent: String,
+    },
+    /// Commands in order.
+    Command {
+        /// The commands.
+        steps: Vec<CommandStep>,
+    },
+    /// A file of moves that are played: for tests and the demo.
+    Scripted {
+        /// The moves.
+        moves: Vec<Move>,
+    },
+}
+
+/// One command of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommandStep {
+    /// Program and arguments; no shell reads them.
+    pub argv: Vec<String>,
+    /// Most seconds; the job's own limit when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+    /// What happens to the rest when it fails.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+/// What happens after a command that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// The job has failed.
+    #[default]
+    Stop,
+    /// The next command runs.
+    Continue,
+}
+
+/// One move of a scripted worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "move", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Move {
+    /// Says something.
+    Say {
+        /// The text.
+        text: String,
+    },
+    /// Writes a file of the workspace.
+    Write {
+        /// Where, below the workspace.
+        path: String,
+        /// What.
+        text: String,
+    },
+    /// Runs a command in the sandbox.
+    Run {
+        /// Program and arguments.
+        argv: Vec<String>,
+    },
+    /// Calls a tool through the gate.
+    Tool {
+        /// The tool.
+        name: String,
+        /// Its arguments; `task_id` and `job_id` are put in when they are missing.
+        #[serde(default)]
+        arguments: serde_json::Value,
+    },
+    /// Lets time pass.
+    Wait {
+        /// How long.
+        milliseconds: u32,
+    },
+    /// Ends as failed.
+    Fail {
+        /// Why.
+        text: String,
+    },
+}
+
+/// What an agent is told, field by field.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StructuredContext {
+    /// One or two sentences.
+    pub task_summary: String,
+    /// What must hold at the end.
+    pub requirements: Vec<String>,
+    /// How the project is laid out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub architecture: String,
+    /// Places worth knowing: what is there, by path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub key_paths: BTreeMap<String, String>,
+    /// How things are done in this project, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub patterns: BTreeMap<String, String>,
+    /// The files to change, exactly.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files_to_modify: Vec<String>,
+    /// The files to read before anything else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files_to_read_first: Vec<String>,
+    /// An example to follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern_reference: Option<String>,
+    /// What must not be done otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub constraints: Vec<String>,
+    /// What the architect left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_artifact_path: Option<String>,
+    /// What the designer left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub design_artifact_path: Option<String>,
+    /// What the last attempt got wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision_feedback: Option<RevisionFeedback>,
+}
+
+/// What an attempt is to mend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RevisionFeedback {
+    /// In short.
+    pub summary: String,
+    /// One by one.
+    pub findings: Vec<Finding>,
+}
+
+/// Where and how a job runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxNeeds {
+    /// The backend; whichever the node prefers when it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<SandboxBackend>,
+    /// An image that the installation allows; the node's own system, read-only, when it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Most memory, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u32>,
+    /// Most CPU, in hundredths of a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_percent: Option<u32>,
+    /// Most processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
+    /// Most disk for workspace and home together, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u32>,
+    /// Hosts that may be asked for packages; none when it is empty. The installation must allow them too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub egress_hosts: Vec<String>,
+}
+
+/// What makes the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxBackend {
+    /// Namespaces by bubblewrap.
+    Bubblewrap,
+    /// Containers by podman.
+    Podman,
+}
+
+/// On which machine a job may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Placement {
+    /// This one and no other, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Only those with all of these labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+}
+
+/// Whether a commit is expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitRule {
+    /// Whatever was changed becomes one; nothing changed is good too.
+    #[default]
+    IfChanged,
+    /// Something must have been changed.
+    Required,
+    /// What was changed is thrown away: reviews and tests.
+    Never,
+}
