@@ -8,7 +8,7 @@ use std::time::{Duration as Wait, Instant};
 
 use cynode_core::{
     events::EventKind,
-    ids::{JobId, NodeId},
+    ids::{JobId, NodeId, UserId},
     placement::{self, Candidate, Needs, Unplaced},
     roles::Role,
     workflow::units::JobState,
@@ -105,9 +105,29 @@ pub async fn issue_join_token(
         return Err(Error::Invalid(format!("`expires_in_seconds` is {min} to {max}")));
     }
     let labels = labels(body.labels)?;
+    issue(ctx, Some(caller.user), &labels, seconds).await
+}
+
+/// The same for the person at the machine, who needs no account; there is no endpoint for it.
+#[tracing::instrument(name = "app.nodes.issue_local_join_token", skip_all)]
+pub async fn issue_local_join_token(app: &App, wanted: Vec<String>) -> Result<SecretText, Error> {
+    let labels = labels(wanted)?;
+    let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
+    let mut ctx = app.open(&request).await?;
+    let issued = issue(&mut ctx, None, &labels, JOIN_SECONDS).await?;
+    app.commit(ctx).await?;
+    Ok(issued.join_token)
+}
+
+async fn issue(
+    ctx: &mut Ctx,
+    by: Option<UserId>,
+    labels: &[String],
+    seconds: u32,
+) -> Result<IssuedJoinToken, Error> {
     let (join_token, hash) = tokens::issue(TokenKind::Join, ctx.environment());
     let (now, expires_at) = (ctx.now, ctx.now + Duration::seconds(seconds.into()));
-    nodes::insert_join_token(ctx.conn(), &hash, &labels, caller.user, now, expires_at).await?;
+    nodes::insert_join_token(ctx.conn(), &hash, labels, by, now, expires_at).await?;
     ctx.record(Told::new(EventKind::JoinTokenIssued, json!({ "labels": labels }))).await?;
     Ok(IssuedJoinToken { join_token, expires_at })
 }
@@ -251,17 +271,25 @@ pub async fn report(app: &App, node: Known, body: NodeReport) -> Result<NodeView
     found.map(view).ok_or_else(|| Error::not_found("node", node.id))
 }
 
+/// People need a role for it. Agents that the gate let through plan work, for which they must know what there is.
+fn may_look(ctx: &mut Ctx) -> Result<(), Error> {
+    match ctx.caller()?.bounds {
+        Some(_) => Ok(()),
+        None => ctx.require(Role::Viewer).map(drop),
+    }
+}
+
 /// The nodes, by name.
 #[tracing::instrument(name = "app.nodes.list", skip_all)]
 pub async fn list(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
-    ctx.require(Role::Viewer)?;
+    may_look(ctx)?;
     Ok(nodes::list(ctx.conn()).await?.into_iter().map(view).collect())
 }
 
 /// One node.
 #[tracing::instrument(name = "app.nodes.get", skip_all)]
 pub async fn get(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
-    ctx.require(Role::Viewer)?;
+    may_look(ctx)?;
     let node = nodes::get(ctx.conn(), id).await?;
     node.map(view).ok_or_else(|| Error::not_found("node", id))
 }
@@ -448,7 +476,7 @@ async fn assign(app: &App, ctx: &mut Ctx, job: Claimed) -> Result<Assignment, Er
     if work.context.task_summary.is_empty() {
         work.context.task_summary.clone_from(&job.payload.title);
     }
-    let base = base(app, &job).await?;
+    let base = base(app, ctx, &job).await?;
     nodes::set_base(ctx.conn(), job.job, base.as_deref()).await?;
     let seconds_left = u32::try_from(job.seconds_left).unwrap_or(u32::MAX);
     let for_job = ForJob {
@@ -496,9 +524,9 @@ fn feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
 }
 
 /// The commit that a job starts from: what an earlier attempt or the units before it made, else the project's own.
-async fn base(app: &App, job: &Claimed) -> Result<Option<String>, Error> {
+async fn base(app: &App, ctx: &mut Ctx, job: &Claimed) -> Result<Option<String>, Error> {
     match job.bases.as_slice() {
-        [] => repositories::head(app, job.project).await,
+        [] => repositories::head(ctx, job.project).await,
         [one] => Ok(Some(one.clone())),
         several => {
             let found = app.gate()?.repositories.newest(job.project, several).await?;

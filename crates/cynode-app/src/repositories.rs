@@ -16,7 +16,7 @@ use cynode_core::{
     ids::{JobId, ProjectId},
     roles::Role,
 };
-use cynode_db::{DbError, repositories};
+use cynode_db::repositories;
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::json;
@@ -374,9 +374,8 @@ pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error>
 }
 
 /// The commit that work on a project starts from.
-pub(crate) async fn head(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    Ok(repositories::get(&mut conn, project).await?.map(|repository| repository.head))
+pub(crate) async fn head(ctx: &mut Ctx, project: ProjectId) -> Result<Option<String>, Error> {
+    Ok(repositories::get(ctx.conn(), project).await?.map(|repository| repository.head))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ CREATE TABLE nodes (
     report       jsonb NOT NULL CHECK (jsonb_typeof(report) = 'object'),
     slots        integer NOT NULL CHECK (slots BETWEEN 0 AND 1000),
     turn         bigint NOT NULL DEFAULT 0,  -- when it was given a job last, in turns
-    joined_by    uuid NOT NULL REFERENCES users,
+    joined_by    uuid REFERENCES users,      -- null: the person at the machine
     joined_at    timestamptz NOT NULL,
     last_seen_at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
@@ -22,7 +22,7 @@ CREATE SEQUENCE node_turns;
 CREATE TABLE node_join_tokens (
     token_hash bytea PRIMARY KEY CHECK (octet_length(token_hash) = 32),
     labels     text[] NOT NULL,
-    issued_by  uuid NOT NULL REFERENCES users,
+    issued_by  uuid REFERENCES users,        -- null: the person at the machine
     issued_at  timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     node_id    uuid REFERENCES nodes         -- whoever used it

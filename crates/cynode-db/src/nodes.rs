@@ -81,8 +81,8 @@ impl TryFrom<Row> for Node {
 pub struct JoinToken {
     /// The labels of whoever uses it.
     pub labels: Vec<String>,
-    /// Who issued it.
-    pub issued_by: UserId,
+    /// Who issued it; `None` is the person at the machine.
+    pub issued_by: Option<UserId>,
     /// Who used it.
     pub node: Option<NodeId>,
     /// Whether it is too old.
@@ -95,7 +95,7 @@ pub async fn insert_join_token(
     conn: &mut Conn,
     hash: &[u8; 32],
     labels: &[String],
-    by: UserId,
+    by: Option<UserId>,
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
 ) -> Result<(), DbError> {
@@ -106,7 +106,7 @@ pub async fn insert_join_token(
         ",
         hash as &[u8],
         labels,
-        by.as_uuid(),
+        by.map(UserId::as_uuid),
         now,
         expires_at,
     )
@@ -130,7 +130,7 @@ pub async fn lock_join_token(
     .await?;
     Ok(row.map(|row| JoinToken {
         labels: row.labels,
-        issued_by: UserId::from_uuid(row.issued_by),
+        issued_by: row.issued_by.map(UserId::from_uuid),
         node: row.node_id.map(NodeId::from_uuid),
         expired: row.expires_at <= now,
     }))
@@ -150,7 +150,7 @@ pub struct NewNode<'a> {
     /// What it can do.
     pub report: &'a NodeReport,
     /// Who let it.
-    pub by: UserId,
+    pub by: Option<UserId>,
     /// By which token.
     pub token: &'a [u8; 32],
 }
@@ -173,7 +173,7 @@ pub async fn insert(conn: &mut Conn, new: NewNode<'_>, now: OffsetDateTime) -> R
         new.labels,
         json(new.report)?,
         slots(new.report),
-        new.by.as_uuid(),
+        new.by.map(UserId::as_uuid),
         now,
         new.token as &[u8],
     )

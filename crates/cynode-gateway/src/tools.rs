@@ -10,6 +10,7 @@ mod artifacts;
 mod database;
 mod help;
 mod later;
+mod nodes;
 mod outside;
 mod schema;
 mod skills;
@@ -155,6 +156,7 @@ fn every() -> Vec<Native> {
         artifacts::tools(),
         agents::tools(),
         skills::tools(),
+        nodes::tools(),
         help::tools(),
         outside::tools(),
         later::tools(),

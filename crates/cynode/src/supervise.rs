@@ -67,6 +67,32 @@ impl Program {
         }
     }
 
+    /// Runs it until it has succeeded once; `false` when it was told to stop before.
+    pub(crate) async fn once(&self, stop: &CancellationToken) -> bool {
+        loop {
+            match self.spawn() {
+                Ok(mut child) => {
+                    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+                    tokio::select! {
+                        () = stop.cancelled() => {
+                            end(&mut child, group).await;
+                            return false;
+                        }
+                        ended = child.wait() => {
+                            if ended.is_ok_and(|status| status.success()) {
+                                return true;
+                            }
+                        }
+                    }
+                }
+                Err(error) => self.complain(&format!("could not be started: {error:#}")),
+            }
+            if tokio::time::timeout(PAUSE.0 * 5, stop.cancelled()).await.is_ok() {
+                return false;
+            }
+        }
+    }
+
     fn complain(&self, what: &str) {
         let (name, log) = (self.name, self.log.display());
         tracing::warn!(

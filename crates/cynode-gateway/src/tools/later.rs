@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{About, Native};
 
-const NODES: &str = "no machine that runs sandboxes can join this version";
+const NODES: &str = "sandboxes are made for jobs; this version has none that are made by hand";
 const MODELS: &str = "this version has no way to models";
 const GIT: &str = "this version has no way to repositories";
 const SEARCH: &str = "no search provider is configured";
@@ -33,8 +33,6 @@ const fn later(
 }
 
 const LATER: &[Later] = &[
-    later("node.list", "List nodes", NODES, Annotations::READS, &[]),
-    later("node.get", "Read a node", NODES, Annotations::READS, &["node_id"]),
     later("sandbox.create", "Make a sandbox", NODES, Annotations::WRITES, &["task_id", "image"]),
     later(
         "sandbox.exec",

@@ -3,7 +3,10 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Subcommand, ValueEnum};
-use cynode_app::services::{self, ServiceKind};
+use cynode_app::{
+    nodes,
+    services::{self, ServiceKind},
+};
 use cynode_core::names::Title;
 
 use super::{app, block_on, bootstrap_link};
@@ -25,6 +28,12 @@ pub(crate) enum Command {
         /// What it is called.
         #[arg(long, default_value = "main")]
         name: Title,
+    },
+    /// Prints a token with which one machine can join as a node: `cynode-node join`. It works once, for an hour.
+    JoinToken {
+        /// A label that the node will have. May be repeated.
+        #[arg(long = "label", value_name = "LABEL")]
+        labels: Vec<String>,
     },
     /// Makes a master key: from it every key of the installation is made. Keep a copy where the database's backups are not.
     MasterKey {
@@ -52,6 +61,7 @@ pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode
     match command {
         Command::Bootstrap => bootstrap(loaded),
         Command::Token { kind, name } => token(loaded, *kind, name),
+        Command::JoinToken { labels } => join_token(loaded, labels.clone()),
         Command::MasterKey { file } => {
             gate::make_key(file)?;
             output::say(&format!("wrote {}", file.display()));
@@ -77,6 +87,16 @@ fn token(loaded: &Loaded, kind: Kind, name: &Title) -> anyhow::Result<ExitCode> 
     let token = block_on(async {
         let app = app(&loaded.config, &options)?;
         Ok(services::issue(&app, kind, name).await?)
+    })?;
+    output::say(&token.0);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn join_token(loaded: &Loaded, labels: Vec<String>) -> anyhow::Result<ExitCode> {
+    let options = loaded.config.database.options()?;
+    let token = block_on(async {
+        let app = app(&loaded.config, &options)?;
+        Ok(nodes::issue_local_join_token(&app, labels).await?)
     })?;
     output::say(&token.0);
     Ok(ExitCode::SUCCESS)

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use cynode_app::{
-    App, bootstrap,
+    App, bootstrap, nodes,
     services::{self, ServiceKind},
 };
 use secrecy::SecretString;
@@ -108,12 +108,22 @@ async fn serve_over(
     for program in kept {
         helpers.spawn(program.keep(stop.clone()));
     }
+    let node = node(config, &app, dir).await?;
+    let has_node = node.is_some();
+    if let Some((join, program)) = node {
+        helpers.spawn(join_and_keep(join, program, stop.clone()));
+    }
     output::say("CyNode is running");
     output::say(&format!("  open   http://{}", config.server.listen));
     if let Some(token) = admin {
         output::say(&format!("  admin  {}", bootstrap_link(config, &token.0)));
         output::say("         makes the first admin; works once, for 24 hours");
     }
+    output::say(if has_node {
+        "  node   this machine runs jobs; `cynode-node doctor` says how well"
+    } else {
+        "  node   none: `cynode-node` is not beside this program, so jobs wait until a machine joins"
+    });
     output::say(&format!("  data   {}", dir.display()));
     output::say(&format!("  log    {}", dir.join("cynode.log").display()));
     output::say("  stop   Ctrl-C");
@@ -149,6 +159,42 @@ async fn engine_and_runner(
     let log = dir.join("runner.log");
     let runner = Program { name: "cynode-runner", path: runner, arguments, log };
     Ok([prepared.program(engine), runner])
+}
+
+/// This machine as a node, to be kept running, and how it joins if it has not. `None` when the program is not there.
+async fn node(
+    config: &Config,
+    app: &App,
+    dir: &Path,
+) -> anyhow::Result<Option<(Option<Program>, Program)>> {
+    let Ok(path) = supervise::beside_us("cynode-node") else { return Ok(None) };
+    let (state, log) = (dir.join("node"), dir.join("node.log"));
+    let program = |arguments: Vec<OsString>| {
+        let state: [OsString; 2] = ["--state".into(), state.clone().into()];
+        let arguments = state.into_iter().chain(arguments).collect();
+        Program { name: "cynode-node", path: path.clone(), arguments, log: log.clone() }
+    };
+    let run = program(vec!["run".into()]);
+    if state.join("node.json").exists() {
+        return Ok(Some((None, run)));
+    }
+    let token = nodes::issue_local_join_token(app, Vec::new()).await?;
+    let token_file = dir.join("node-join-token");
+    restate::write_secret(&token_file, &token.0)?;
+    let url = format!("http://{}", config.server.internal_listen);
+    let mut join: Vec<OsString> = vec!["join".into(), "--url".into(), url.into()];
+    join.extend(["--token-file".into(), token_file.into(), "--name".into(), "local".into()]);
+    Ok(Some((Some(program(join)), run)))
+}
+
+/// Joins, as soon as the server answers, and then runs jobs.
+async fn join_and_keep(join: Option<Program>, run: Program, stop: CancellationToken) {
+    if let Some(join) = join
+        && !join.once(&stop).await
+    {
+        return;
+    }
+    run.keep(stop).await;
 }
 
 /// Two instances over one directory would fight for the database; the lock ends with the process.
