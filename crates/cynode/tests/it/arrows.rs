@@ -8,7 +8,7 @@ use crate::source::root;
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("cynode-core", &[]),
     ("cynode-wire", &["cynode-core"]),
     ("cynode-policy", &["cynode-core", "cynode-wire"]),
@@ -44,7 +44,11 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ),
     ("cynode-pma", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-runner", &["cynode-core", "cynode-wire", "cynode-policy"]),
-    ("cynode-node", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit"]),
+    ("cynode-inside", &[]),
+    (
+        "cynode-node",
+        &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-inside"],
+    ),
     ("cynork", &["cynode-core", "cynode-wire"]),
     (
         "cynode-testkit",
@@ -59,6 +63,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "cynode-gateway",
             "cynode-api",
             "cynode-runner",
+            "cynode-node",
         ],
     ),
 ];
@@ -77,6 +82,7 @@ const ONLY: [(&str, &[&str]); 4] = [
             "cynode-app",
             "cynode-pma",
             "cynode-runner",
+            "cynode-inside",
             "cynode-node",
             "cynork",
             "cynode-testkit",

@@ -15,6 +15,7 @@ mod load;
 mod models;
 mod pace;
 mod process;
+mod sandbox;
 mod steps;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -44,6 +45,9 @@ enum Command {
     /// Load on the way to models, and what its ledger says meanwhile and afterwards.
     #[command(subcommand)]
     Models(models::Command),
+    /// Sandboxes: what gets out of them, and how fast they start.
+    #[command(subcommand)]
+    Sandbox(sandbox::Command),
     /// Measures what a durable step costs.
     Steps(steps::Steps),
     /// The runner with agents that play a script.
@@ -98,6 +102,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Chaos(chaos) => chaos::run(chaos).await,
             Command::Gate(command) => gate::run(command).await?,
             Command::Models(command) => models::run(command).await?,
+            Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,
             Command::Bare(served) => {
                 bare::run(served).await;

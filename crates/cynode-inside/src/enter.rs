@@ -1,0 +1,74 @@
+//! Outside: join the cgroups, set the limits, become somebody else, become the program.
+
+use std::{
+    convert::Infallible,
+    fs,
+    io::stdin,
+    os::{fd::AsFd, unix::process::CommandExt},
+    process::Command,
+};
+
+use anyhow::{Context, bail};
+use cynode_inside::{Enter, Limits, decode};
+use nix::{
+    sys::{
+        prctl,
+        resource::{Resource, setrlimit},
+        signal::Signal,
+    },
+    unistd,
+};
+
+/// Does what the orders on standard input say and becomes the program that they name.
+pub(crate) fn enter() -> anyhow::Result<Infallible> {
+    close_what_was_inherited()?;
+    // Until the program that is started says the same for itself.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let orders: Enter = read_orders()?;
+    if u32::try_from(unistd::getppid().as_raw()) != Ok(orders.parent) {
+        bail!("the node is gone");
+    }
+    for cgroup in &orders.cgroups {
+        fs::write(cgroup, "0").with_context(|| format!("cannot join {}", cgroup.display()))?;
+    }
+    // When the machine runs out of memory, sandboxes go first.
+    fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
+    limit(&orders.limits)?;
+    let mut command = Command::new(&orders.program);
+    command.args(&orders.arguments).env_clear().current_dir("/");
+    if let Some(user) = orders.user {
+        command.uid(user).gid(user);
+    }
+    Err(command.exec()).with_context(|| format!("cannot start {}", orders.program.display()))
+}
+
+/// Reads orders from standard input, without a buffer.
+pub(crate) fn read_orders<T: serde::de::DeserializeOwned>() -> anyhow::Result<T> {
+    Ok(decode(fs::File::from(stdin().as_fd().try_clone_to_owned()?))?)
+}
+
+/// Whoever started the node may have left files open in it; a sandbox gets the three that are meant for it.
+pub(crate) fn close_what_was_inherited() -> anyhow::Result<()> {
+    let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|descriptor| *descriptor > 2)
+        .collect();
+    for descriptor in open {
+        // One of them was the directory that was read.
+        let _ = unistd::close(descriptor);
+    }
+    Ok(())
+}
+
+/// Sets the limits of this process and of all that follow.
+pub(crate) fn limit(limits: &Limits) -> anyhow::Result<()> {
+    let all = [
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_FSIZE, limits.file_bytes),
+        (Resource::RLIMIT_NOFILE, limits.open_files),
+    ];
+    for (resource, most) in all {
+        setrlimit(resource, most, most).with_context(|| format!("cannot set {resource:?}"))?;
+    }
+    Ok(())
+}

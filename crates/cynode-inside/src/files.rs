@@ -1,0 +1,38 @@
+//! The second lock on files: whatever the mounts say, only the writable places can be changed; and nothing outside can be signalled
+//! or reached by an abstract socket.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use landlock::{
+    ABI, Access, AccessFs, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
+};
+
+/// The newest kernel interface that is asked for; an older kernel gives what it has.
+const ABI_WANTED: ABI = ABI::V6;
+
+/// Locks this process and all that follow. On a kernel without Landlock it does nothing; on one that has it, it must succeed.
+pub(crate) fn lock(writable: &[PathBuf]) -> anyhow::Result<()> {
+    let all = AccessFs::from_all(ABI_WANTED);
+    let read = AccessFs::from_read(ABI_WANTED);
+    let devices = read | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::Truncate;
+    let mut rules = Ruleset::default()
+        .handle_access(all)?
+        .scope(Scope::from_all(ABI_WANTED))?
+        .create()?
+        .add_rule(PathBeneath::new(PathFd::new("/")?, read))?
+        .add_rule(PathBeneath::new(PathFd::new("/dev")?, devices))?
+        .add_rule(PathBeneath::new(PathFd::new("/proc")?, read | AccessFs::WriteFile))?;
+    for place in writable {
+        let place = PathFd::new(place).with_context(|| format!("no {}", place.display()))?;
+        rules = rules.add_rule(PathBeneath::new(place, all))?;
+    }
+    let status = rules.restrict_self()?;
+    match (status.landlock, status.ruleset) {
+        (LandlockStatus::Available { .. }, RulesetStatus::NotEnforced) => {
+            bail!("the kernel has Landlock and did not take the rules")
+        }
+        _ => Ok(()),
+    }
+}

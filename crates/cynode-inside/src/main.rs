@@ -1,0 +1,24 @@
+//! `cynode-inside enter` and `cynode-inside run`; see the library.
+
+mod calls;
+mod enter;
+mod files;
+mod forward;
+mod run;
+
+use std::{
+    io::{Write, stderr},
+    process::ExitCode,
+};
+
+fn main() -> ExitCode {
+    let done = match std::env::args().nth(1).as_deref() {
+        Some("enter") => enter::enter().map(|never| match never {}),
+        Some("run") => run::run(),
+        _ => Err(anyhow::anyhow!("this program is started by a node: enter | run")),
+    };
+    done.unwrap_or_else(|error| {
+        let _ = writeln!(stderr(), "cynode-inside: {error:#}");
+        ExitCode::from(125)
+    })
+}

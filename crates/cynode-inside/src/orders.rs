@@ -1,0 +1,142 @@
+//! Orders on standard input: a length in four bytes, then JSON. They are read without a buffer, so that what follows is left for
+//! the command.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// What the first process writes to standard error when it is inside and waits for its orders.
+pub const READY: &[u8] = b"\0cynode ready\n";
+/// What it writes when it is locked in and is about to start the command. All that follows is the command's.
+pub const STARTED: &[u8] = b"\0cynode started\n";
+
+/// Orders are small; more than this is a mistake.
+const MOST: u32 = 4 << 20;
+
+/// Why orders could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum OrdersError {
+    /// The node is gone, or the pipe is broken.
+    #[error("the node has sent no orders")]
+    Io(#[from] io::Error),
+    /// They make no sense.
+    #[error("the orders cannot be read")]
+    Json(#[from] serde_json::Error),
+    /// They are too long.
+    #[error("the orders are too long")]
+    Long,
+}
+
+/// What `enter` does outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enter {
+    /// The process that started it; without that one it ends.
+    pub parent: u32,
+    /// The `cgroup.procs` to join.
+    pub cgroups: Vec<PathBuf>,
+    /// The user and group to become.
+    pub user: Option<u32>,
+    /// Limits of a process.
+    pub limits: Limits,
+    /// The program to become.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// Limits that a process has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Most bytes of a file.
+    pub file_bytes: u64,
+    /// Most open files.
+    pub open_files: u64,
+}
+
+/// What `run` does inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    /// The command.
+    pub argv: Vec<String>,
+    /// Its whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+    /// The sockets to offer.
+    pub doors: Vec<Door>,
+    /// Where files may be changed.
+    pub writable: Vec<PathBuf>,
+    /// The socket whose end ends everything; for backends in which a sandbox could outlive its node.
+    pub life: Option<PathBuf>,
+    /// Limits of a process, where `enter` was not there to set them.
+    pub limits: Option<Limits>,
+}
+
+/// A socket of the node, offered on a port of 127.0.0.1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Door {
+    /// The socket, inside.
+    pub socket: PathBuf,
+    /// The port.
+    pub port: u16,
+}
+
+/// The bytes of orders.
+pub fn encode(orders: &impl Serialize) -> Result<Vec<u8>, OrdersError> {
+    let text = serde_json::to_vec(orders)?;
+    let length = u32::try_from(text.len()).ok().filter(|length| *length <= MOST);
+    let mut bytes = length.ok_or(OrdersError::Long)?.to_be_bytes().to_vec();
+    bytes.extend(text);
+    Ok(bytes)
+}
+
+/// Reads orders and not one byte more.
+pub fn decode<T: DeserializeOwned>(mut from: impl Read) -> Result<T, OrdersError> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length);
+    if length > MOST {
+        return Err(OrdersError::Long);
+    }
+    let mut text = vec![0; length as usize];
+    from.read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn orders_are_read_to_their_end_and_the_rest_is_left() {
+        let orders = Inside {
+            argv: vec!["echo".into(), "a b\0ü".into()],
+            env: BTreeMap::from([("KEY".into(), "value\nwith lines".into())]),
+            cwd: "/work".into(),
+            doors: vec![Door { socket: "/run/cynode/llm.sock".into(), port: 4001 }],
+            writable: vec!["/work".into()],
+            life: None,
+            limits: None,
+        };
+        let mut bytes = encode(&orders).unwrap();
+        bytes.extend(b"for the command");
+        let mut from = Cursor::new(bytes);
+        let read: Inside = decode(&mut from).unwrap();
+        let mut rest = String::new();
+        from.read_to_string(&mut rest).unwrap();
+        assert_eq!((read, rest.as_str()), (orders, "for the command"));
+    }
+
+    #[test]
+    fn orders_that_are_cut_or_endless_are_refused() {
+        let cut = encode(&"abc").unwrap();
+        assert!(matches!(decode::<String>(&cut[..cut.len() - 1]), Err(OrdersError::Io(_))));
+        assert!(matches!(decode::<String>(&u32::MAX.to_be_bytes()[..]), Err(OrdersError::Long)));
+    }
+}

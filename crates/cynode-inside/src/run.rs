@@ -1,0 +1,111 @@
+//! Inside: the first process.
+
+use std::{
+    io::{self, Read, Write, stderr},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Command, ExitCode},
+    thread,
+};
+
+use anyhow::Context;
+use cynode_inside::{Inside, READY, STARTED};
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl,
+        wait::{WaitStatus, wait},
+    },
+    unistd::{self, Pid},
+};
+
+use crate::{
+    calls,
+    enter::{close_what_was_inherited, limit, read_orders},
+    files,
+    forward::Open,
+};
+
+/// Does what the orders on standard input say; gives what the command gave, and 128 and the signal when one ended it.
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    close_what_was_inherited()?;
+    prctl::set_no_new_privs()?;
+    // The command runs as the same user: it must not look into this process.
+    prctl::set_dumpable(false)?;
+    say(READY)?;
+    let orders: Inside = read_orders()?;
+    let life = orders.life.as_deref().map(hold).transpose()?;
+    if let Some(limits) = &orders.limits {
+        limit(limits)?;
+    }
+    let doors = orders
+        .doors
+        .iter()
+        .map(|door| {
+            Open::new(door.port, door.socket.clone())
+                .with_context(|| format!("cannot listen on port {}", door.port))
+        })
+        .collect::<anyhow::Result<Vec<Open>>>()?;
+    files::lock(&orders.writable).context("cannot lock the files")?;
+    calls::lock().context("cannot lock the system calls")?;
+    say(STARTED)?;
+    if let Some(life) = life {
+        thread::Builder::new().spawn(move || end_with(life))?;
+    }
+    for door in doors {
+        door.serve()?;
+    }
+    let child = match start(&orders) {
+        Ok(child) => child,
+        // As a shell would: the sandbox is fine, the command is not.
+        Err(error) => {
+            writeln!(stderr(), "cynode-inside: {error:#}")?;
+            return Ok(ExitCode::from(127));
+        }
+    };
+    // They are the command's now: the node sees their end when the command closes them.
+    let (_, _) = (unistd::close(0), unistd::close(1));
+    Ok(ExitCode::from(reap(child)))
+}
+
+fn say(what: &[u8]) -> io::Result<()> {
+    stderr().write_all(what)
+}
+
+fn start(orders: &Inside) -> anyhow::Result<Pid> {
+    let (program, arguments) = orders.argv.split_first().context("no command")?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(&orders.env)
+        .current_dir(&orders.cwd)
+        .spawn()
+        .with_context(|| format!("cannot run {program} in {}", orders.cwd.display()))?;
+    Ok(Pid::from_raw(i32::try_from(child.id())?))
+}
+
+/// Waits for the command and takes in what else has ended meanwhile.
+fn reap(command: Pid) -> u8 {
+    loop {
+        match wait() {
+            Ok(WaitStatus::Exited(pid, code)) if pid == command => {
+                return u8::try_from(code & 0xff).unwrap_or(u8::MAX);
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == command => {
+                return u8::try_from(128 + signal as i32).unwrap_or(u8::MAX);
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return 125,
+        }
+    }
+}
+
+fn hold(life: &Path) -> anyhow::Result<UnixStream> {
+    UnixStream::connect(life).context("the node is gone")
+}
+
+/// The end of this connection is the end of the node, or its wish: the first process goes, and with it all others.
+fn end_with(mut life: UnixStream) {
+    let _ = life.read(&mut [0]);
+    std::process::exit(137);
+}

@@ -1,0 +1,43 @@
+//! Builds `cynode-inside` once more, statically, so that the node can carry it: it must run in any image, whatever C library that has.
+//! A static program of the gnu target needs a flag of the compiler that cargo cannot set for one crate of a workspace; so cargo is
+//! called again, with a target directory of its own.
+
+#![expect(clippy::disallowed_methods, reason = "cargo speaks to it through the environment")]
+
+use std::{env, path::PathBuf, process::Command};
+
+fn main() {
+    if let Err(error) = build() {
+        println!("cargo::error={error}");
+    }
+}
+
+fn build() -> Result<(), String> {
+    let of = |name: &str| env::var_os(name).ok_or_else(|| format!("no {name}"));
+    let text = |name: &str| env::var(name).map_err(|_| format!("no {name}"));
+    let here = PathBuf::from(of("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(of("OUT_DIR")?);
+    let manifest = here.join("../cynode-inside/Cargo.toml");
+    let target = text("TARGET")?;
+    println!("cargo::rerun-if-changed=../cynode-inside/src");
+    println!("cargo::rerun-if-changed=../cynode-inside/Cargo.toml");
+    let built = Command::new(of("CARGO")?)
+        .args(["build", "--release", "--quiet", "--locked", "--bin", "cynode-inside", "--target"])
+        .arg(&target)
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(out.join("inside"))
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        // What tools around this build wrap the compiler with is not meant for this one.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env("RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .status()
+        .map_err(|error| format!("cargo cannot be run: {error}"))?;
+    if !built.success() {
+        return Err("cynode-inside was not built".into());
+    }
+    let program = out.join("inside").join(target).join("release/cynode-inside");
+    println!("cargo::rustc-env=CYNODE_INSIDE={}", program.display());
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Time that neither a step of the wall clock nor a restart of the program disturbs.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// A moment that is written down and understood again after a restart of the program, and mostly of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Moment {
+    /// Which boot of the machine it was in.
+    boot: String,
+    /// How long after that boot, sleep counted.
+    since_boot_ms: u64,
+    /// The wall clock, for when the machine was started anew in between.
+    unix_ms: u64,
+}
+
+impl Moment {
+    /// This one.
+    pub(crate) fn now() -> Self {
+        Self {
+            boot: boot(),
+            since_boot_ms: read(ClockId::Boottime),
+            unix_ms: read(ClockId::Realtime),
+        }
+    }
+
+    /// How long ago it was.
+    pub(crate) fn elapsed(&self) -> Duration {
+        let now = Self::now();
+        Duration::from_millis(self.until(&now))
+    }
+
+    fn until(&self, now: &Self) -> u64 {
+        if self.boot == now.boot {
+            now.since_boot_ms.saturating_sub(self.since_boot_ms)
+        } else {
+            now.unix_ms.saturating_sub(self.unix_ms)
+        }
+    }
+}
+
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or_default();
+    seconds.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(boot: &str, since_boot_ms: u64, unix_ms: u64) -> Moment {
+        Moment { boot: boot.to_owned(), since_boot_ms, unix_ms }
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_changes_nothing_within_a_boot() {
+        let then = moment("a", 1_000, 9_000_000);
+        assert_eq!(then.until(&moment("a", 1_500, 0)), 500);
+        assert_eq!(then.until(&moment("a", 1_500, 99_000_000)), 500);
+    }
+
+    #[test]
+    fn after_a_new_boot_the_wall_clock_counts_and_never_runs_backwards() {
+        let then = moment("a", 1_000, 5_000);
+        assert_eq!(then.until(&moment("b", 20, 7_000)), 2_000);
+        assert_eq!(then.until(&moment("b", 20, 3_000)), 0);
+    }
+}

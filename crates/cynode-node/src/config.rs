@@ -1,0 +1,269 @@
+//! Configuration: flag > file > environment > default. A key that nobody knows is refused.
+//!
+//! To add a key: a field in [`Layer`], what it means in `node.default.toml`, and its use in [`Layer::settings`].
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::{
+    node::{Most, Settings},
+    report,
+};
+
+/// Every key with its default and what it means.
+pub const DEFAULT: &str = include_str!("../node.default.toml");
+
+const PREFIX: &str = "CYNODE_NODE_";
+
+/// What one source says; what it leaves out the next one decides.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Layer {
+    /// Which log lines are written.
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+    /// How many jobs at once.
+    #[arg(long, value_name = "NUMBER")]
+    pub slots: Option<u16>,
+    /// Below this much free disk no job is taken.
+    #[arg(long, value_name = "MIB")]
+    pub disk_floor_mib: Option<u32>,
+    /// For how long the node works on unheard.
+    #[arg(long, value_name = "SECONDS")]
+    pub lease_seconds: Option<u32>,
+    /// A host that jobs may ask for packages; may be given more than once.
+    #[arg(long = "egress-host", value_name = "HOST")]
+    pub egress_hosts: Option<Vec<String>>,
+    /// Where models and tools are, when it is not where nodes are.
+    #[arg(long, value_name = "URL")]
+    pub agents_url: Option<String>,
+    /// A folder with further recipes of agents.
+    #[arg(long, value_name = "DIR")]
+    pub recipes: Option<PathBuf>,
+    /// Whether agents ask people before what they do.
+    #[arg(long, value_name = "BOOL")]
+    pub ask: Option<bool>,
+    /// The image of jobs that want podman and name none.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// A directory of this machine that sandboxes see, read-only; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    pub show: Option<Vec<PathBuf>>,
+    /// Most memory of one job.
+    #[arg(long, value_name = "MIB")]
+    pub memory_mib: Option<u32>,
+    /// Most CPU of one job, in hundredths of a core.
+    #[arg(long, value_name = "PERCENT")]
+    pub cpu_percent: Option<u32>,
+    /// Most processes of one job.
+    #[arg(long, value_name = "NUMBER")]
+    pub processes: Option<u32>,
+    /// Most disk of one job.
+    #[arg(long, value_name = "MIB")]
+    pub disk_mib: Option<u32>,
+    /// Most that one job brings back.
+    #[arg(long, value_name = "MIB")]
+    pub bundle_mib: Option<u32>,
+}
+
+impl Layer {
+    /// What this one says, and where it says nothing what `other` says.
+    fn or(self, other: Self) -> Self {
+        Self {
+            log: self.log.or(other.log),
+            slots: self.slots.or(other.slots),
+            disk_floor_mib: self.disk_floor_mib.or(other.disk_floor_mib),
+            lease_seconds: self.lease_seconds.or(other.lease_seconds),
+            egress_hosts: self.egress_hosts.or(other.egress_hosts),
+            agents_url: self.agents_url.or(other.agents_url),
+            recipes: self.recipes.or(other.recipes),
+            ask: self.ask.or(other.ask),
+            image: self.image.or(other.image),
+            show: self.show.or(other.show),
+            memory_mib: self.memory_mib.or(other.memory_mib),
+            cpu_percent: self.cpu_percent.or(other.cpu_percent),
+            processes: self.processes.or(other.processes),
+            disk_mib: self.disk_mib.or(other.disk_mib),
+            bundle_mib: self.bundle_mib.or(other.bundle_mib),
+        }
+    }
+
+    /// How the node works.
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let (cores, memory) = (report::cores(), report::memory_mib());
+        // A job of a coding agent wants a core and two gibibytes.
+        let fits = u64::from(cores).min(memory / 2048).clamp(1, 100);
+        let slots = self.slots.unwrap_or_else(|| u16::try_from(fits).unwrap_or(1));
+        ensure!((1..=1000).contains(&slots), "slots must be 1 to 1000");
+        let lease = self.lease_seconds.unwrap_or(60);
+        ensure!((1..=3600).contains(&lease), "lease_seconds must be 1 to 3600");
+        let most = Most {
+            memory_mib: self.memory_mib.unwrap_or(4096),
+            cpu_percent: self.cpu_percent.unwrap_or(200),
+            processes: self.processes.unwrap_or(1024),
+            disk_mib: self.disk_mib.unwrap_or(8192),
+            bundle_mib: self.bundle_mib.unwrap_or(256),
+        };
+        for (name, value) in [
+            ("memory_mib", most.memory_mib),
+            ("cpu_percent", most.cpu_percent),
+            ("processes", most.processes),
+            ("disk_mib", most.disk_mib),
+            ("bundle_mib", most.bundle_mib),
+        ] {
+            ensure!(value > 0, "{name} must be above 0");
+        }
+        Ok(Settings {
+            slots,
+            disk_floor: u64::from(self.disk_floor_mib.unwrap_or(2048)) * 1024 * 1024,
+            lease: Duration::from_secs(lease.into()),
+            egress_hosts: self.egress_hosts.clone().unwrap_or_default(),
+            ask: self.ask.unwrap_or(false),
+            most,
+        })
+    }
+
+    /// Which log lines are written.
+    pub(crate) fn log(&self) -> &str {
+        self.log.as_deref().unwrap_or("info")
+    }
+}
+
+/// Everything that the environment says about this program.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    state: Option<PathBuf>,
+    home: Option<PathBuf>,
+    layer: Layer,
+}
+
+impl Environment {
+    /// Reads the environment, the only place that does.
+    #[expect(clippy::disallowed_methods, reason = "this is the config module")]
+    pub fn read() -> anyhow::Result<Self> {
+        Self::from_pairs(std::env::vars())
+    }
+
+    fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
+        let mut found = Self::default();
+        for (name, value) in pairs {
+            if name == "HOME" {
+                found.home = Some(value.into());
+            } else if let Some(key) = name.strip_prefix(PREFIX) {
+                found.set(&key.to_ascii_lowercase(), value).with_context(|| name.clone())?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> anyhow::Result<()> {
+        let layer = &mut self.layer;
+        match key {
+            "state" => self.state = Some(value.into()),
+            "log" => layer.log = Some(value),
+            "slots" => layer.slots = Some(value.parse()?),
+            "disk_floor_mib" => layer.disk_floor_mib = Some(value.parse()?),
+            "lease_seconds" => layer.lease_seconds = Some(value.parse()?),
+            "egress_hosts" => {
+                let hosts = value.split(',').map(str::trim).filter(|host| !host.is_empty());
+                layer.egress_hosts = Some(hosts.map(str::to_owned).collect());
+            }
+            "agents_url" => layer.agents_url = Some(value),
+            "recipes" => layer.recipes = Some(value.into()),
+            "ask" => layer.ask = Some(value.parse()?),
+            "image" => layer.image = Some(value),
+            "show" => layer.show = Some(std::env::split_paths(&value).collect()),
+            "memory_mib" => layer.memory_mib = Some(value.parse()?),
+            "cpu_percent" => layer.cpu_percent = Some(value.parse()?),
+            "processes" => layer.processes = Some(value.parse()?),
+            "disk_mib" => layer.disk_mib = Some(value.parse()?),
+            "bundle_mib" => layer.bundle_mib = Some(value.parse()?),
+            _ => bail!("nobody knows this key"),
+        }
+        Ok(())
+    }
+
+    /// Where the node keeps its state.
+    pub fn state(&self, flag: Option<&Path>) -> anyhow::Result<PathBuf> {
+        if let Some(path) = flag.or(self.state.as_deref()) {
+            return Ok(path.to_owned());
+        }
+        if rustix::process::geteuid().is_root() {
+            return Ok("/var/lib/cynode-node".into());
+        }
+        let home = self.home.as_deref().context("say where the state is, with --state")?;
+        Ok(home.join(".local/state/cynode-node"))
+    }
+
+    /// What flags, file and environment say together.
+    pub fn layers(self, flags: Layer, file: Option<&Path>, state: &Path) -> anyhow::Result<Layer> {
+        let read = |path: &Path| {
+            let text = std::fs::read_to_string(path);
+            text.with_context(|| format!("cannot read {}", path.display()))
+        };
+        let usual = state.join("node.toml");
+        let (path, text) = match file {
+            Some(path) => (path, read(path)?),
+            None if usual.exists() => (usual.as_path(), read(&usual)?),
+            None => (usual.as_path(), String::new()),
+        };
+        let layer: Layer =
+            toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
+        Ok(flags.or(layer).or(self.layer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(pairs: &[(&str, &str)]) -> anyhow::Result<Environment> {
+        let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Environment::from_pairs(owned)
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_file_and_the_file_before_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.toml"), "slots = 2\nlog = \"file\"\n").unwrap();
+        let environment = environment(&[
+            ("CYNODE_NODE_SLOTS", "3"),
+            ("CYNODE_NODE_LOG", "environment"),
+            ("CYNODE_NODE_DISK_MIB", "77"),
+            ("PATH", "/bin"),
+        ]);
+        let flags = Layer { slots: Some(1), ..Layer::default() };
+        let layer = environment.unwrap().layers(flags, None, dir.path()).unwrap();
+        assert_eq!((layer.slots, layer.log(), layer.disk_mib), (Some(1), "file", Some(77)));
+    }
+
+    #[test]
+    fn a_key_that_nobody_knows_is_refused() {
+        assert!(environment(&[("CYNODE_NODE_SLOTZ", "3")]).is_err());
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.toml"), "slotz = 2\n").unwrap();
+        let layers = Environment::default().layers(Layer::default(), None, dir.path());
+        assert!(format!("{:#}", layers.unwrap_err()).contains("slotz"));
+    }
+
+    #[test]
+    fn the_printed_defaults_are_the_defaults() {
+        let uncommented: String = DEFAULT
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "))
+            .filter(|line| line.contains(" = "))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let printed: Layer = toml::from_str(&uncommented).unwrap();
+        let nothing = Layer::default();
+        let (mut printed, nothing) = (printed.settings().unwrap(), nothing.settings().unwrap());
+        printed.slots = nothing.slots;
+        assert_eq!(printed, nothing);
+    }
+}

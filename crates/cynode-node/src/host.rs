@@ -1,0 +1,142 @@
+//! Programs of the host that the node runs outside of sandboxes: `git` and `rm`, nothing that a job brought.
+//!
+//! They end with the node, also when it is killed, and with all that they started: each is started through the node's own program
+//! (`cynode-node hold`), which ends it when the node's end of a pipe is closed.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::PathBuf,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::Command,
+    time::timeout,
+};
+
+/// Most bytes that are kept of what a program writes.
+const MOST_OUTPUT: u64 = 64 * 1024;
+
+/// What such programs see of the environment.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A program did not do what it was to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostError {
+    /// It did not start.
+    #[error("{program} cannot be started: {source}")]
+    Start {
+        /// Which.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It failed.
+    #[error("{program} failed: {told}")]
+    Failed {
+        /// Which.
+        program: String,
+        /// The end of what it wrote.
+        told: String,
+    },
+    /// It took too long.
+    #[error("{0} took too long")]
+    Slow(String),
+}
+
+/// Starts programs of the host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    own: PathBuf,
+}
+
+impl Host {
+    /// `own` is the node's own program.
+    pub const fn new(own: PathBuf) -> Self {
+        Self { own }
+    }
+
+    /// A program that ends with the node. It sees nothing of the node's environment.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(&self.own);
+        command.args(["hold", "--", program]);
+        command.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+        command
+    }
+
+    /// Removes a tree, however deep and whatever its modes.
+    pub(crate) async fn remove(&self, path: &OsStr) -> Result<(), HostError> {
+        let long = Duration::from_mins(10);
+        let mut rm = self.command("rm");
+        rm.args(["-rf", "--"]).arg(path);
+        if run("rm", rm, long).await.is_ok() {
+            return Ok(());
+        }
+        let mut chmod = self.command("chmod");
+        chmod.args(["-R", "u+rwX", "--"]).arg(path);
+        // What cannot be opened cannot be removed either: the second try says so.
+        let _ = run("chmod", chmod, long).await;
+        let mut rm = self.command("rm");
+        rm.args(["-rf", "--"]).arg(path);
+        run("rm", rm, long).await.map(drop)
+    }
+}
+
+/// Runs a program to its end and gives what it wrote to its output.
+pub(crate) async fn run(
+    name: &str,
+    mut command: Command,
+    patience: Duration,
+) -> Result<String, HostError> {
+    let program = name.to_owned();
+    let start = |source| HostError::Start { program: program.clone(), source };
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(start)?;
+    // The program ends when this is closed, which waiting for it would do.
+    let _held = child.stdin.take();
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let all = async { tokio::join!(read(stdout), read(stderr), child.wait()) };
+    let ended = timeout(patience, all).await;
+    let (stdout, stderr, status) = ended.map_err(|_| HostError::Slow(program.clone()))?;
+    match status {
+        Ok(status) if status.success() => Ok(stdout),
+        Ok(status) => {
+            let told = if stderr.trim().is_empty() { status.to_string() } else { stderr };
+            Err(HostError::Failed { program, told: told.trim().to_owned() })
+        }
+        Err(source) => Err(HostError::Start { program, source }),
+    }
+}
+
+/// Reads everything and keeps the beginning.
+async fn read(pipe: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut pipe) = pipe else { return String::new() };
+    let mut bytes = Vec::new();
+    let _ = (&mut pipe).take(MOST_OUTPUT).read_to_end(&mut bytes).await;
+    let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Runs a program until it ends, or until nobody holds the other end of the standard input any more; gives its exit code.
+pub(crate) fn hold(argv: &[OsString]) -> io::Result<i32> {
+    let [program, arguments @ ..] = argv else {
+        return Err(io::Error::other("no program was named"));
+    };
+    let mut command = std::process::Command::new(program);
+    let mut child = command.args(arguments).stdin(Stdio::null()).process_group(0).spawn()?;
+    let group = Pid::from_child(&child);
+    thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        let _ = kill_process_group(group, Signal::KILL);
+    });
+    let status = child.wait()?;
+    // What the program left behind goes too.
+    let _ = kill_process_group(group, Signal::KILL);
+    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+}

@@ -1,0 +1,121 @@
+//! Runs of a job in its sandbox.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use crate::{
+    node::Most,
+    sandbox::{Backend, Bind, Forward, Limits, Run, Running, SandboxError},
+    sockets::NET_PORT,
+    store::JobDir,
+    workers::{HOME, Runs, WORKSPACE},
+};
+
+/// Starts programs in the sandbox of one job: with its workspace, its home, its sockets and its limits.
+pub(crate) struct JobRuns {
+    backend: Arc<dyn Backend>,
+    job: String,
+    image: Option<String>,
+    binds: Vec<Bind>,
+    sockets: Vec<Forward>,
+    limits: Limits,
+    until: Instant,
+}
+
+impl JobRuns {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        job: String,
+        limits: Limits,
+        until: Instant,
+    ) -> Self {
+        let (image, binds, sockets) = (None, Vec::new(), Vec::new());
+        Self { backend, job, image, binds, sockets, limits, until }
+    }
+
+    /// For a program that looks at nothing of a job.
+    pub(crate) fn alone(
+        backend: Arc<dyn Backend>,
+        job: String,
+        most: &Most,
+        until: Instant,
+    ) -> Self {
+        let wall = until.saturating_duration_since(Instant::now());
+        Self::new(
+            backend,
+            job,
+            most.limits(&cynode_wire::work::SandboxNeeds::default(), wall),
+            until,
+        )
+    }
+
+    pub(crate) fn in_image(mut self, image: Option<String>) -> Self {
+        self.image = image;
+        self
+    }
+
+    /// With the folders of a job; `out` is where it leaves what is to be taken out.
+    pub(crate) fn with_folders(mut self, dir: &JobDir, out: PathBuf) -> Self {
+        let writable = |host, inside: &str| Bind { host, inside: inside.into(), writable: true };
+        self.binds.push(writable(dir.workspace(), WORKSPACE));
+        self.binds.push(writable(dir.home(), HOME));
+        self.binds.push(writable(out, "/out"));
+        self
+    }
+
+    pub(crate) fn with_sockets(mut self, sockets: &[Forward]) -> Self {
+        self.sockets = sockets.to_vec();
+        self
+    }
+
+    async fn start(
+        &self,
+        argv: &[String],
+        env: &BTreeMap<String, String>,
+        binds: &[Bind],
+    ) -> Result<Running, SandboxError> {
+        let mut env = env.clone();
+        if self.sockets.iter().any(|socket| socket.port == NET_PORT) {
+            let proxy = format!("http://127.0.0.1:{NET_PORT}");
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+                env.insert(name.to_owned(), proxy.clone());
+            }
+            for name in ["NO_PROXY", "no_proxy"] {
+                env.insert(name.to_owned(), "127.0.0.1,localhost".to_owned());
+            }
+        }
+        let binds: Vec<_> = self.binds.iter().chain(binds).cloned().collect();
+        let wall = self.until.saturating_duration_since(Instant::now());
+        let limits = Limits { wall: wall.max(Duration::from_secs(1)), ..self.limits.clone() };
+        let id = format!("{}-{:08x}", self.job, rand::random::<u32>());
+        let run = Run {
+            id: &id,
+            job: &self.job,
+            argv,
+            env: &env,
+            cwd: if binds.iter().any(|bind| bind.inside.as_os_str() == WORKSPACE) {
+                WORKSPACE
+            } else {
+                "/"
+            },
+            image: self.image.as_deref(),
+            binds: &binds,
+            sockets: &self.sockets,
+            limits: &limits,
+        };
+        self.backend.start(run).await
+    }
+}
+
+impl Runs for JobRuns {
+    fn run<'a>(
+        &'a self,
+        argv: &'a [String],
+        env: &'a BTreeMap<String, String>,
+        binds: &'a [Bind],
+    ) -> BoxFuture<'a, Result<Running, SandboxError>> {
+        Box::pin(self.start(argv, env, binds))
+    }
+}

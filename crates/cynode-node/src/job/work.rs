@@ -1,0 +1,245 @@
+//! From the claim to the end of the worker's turn.
+
+use std::{sync::Arc, time::Duration};
+
+use cynode_core::sync::lock;
+use cynode_wire::nodes::{JobPhase, SandboxUse, WorkResult};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+
+use super::{Job, JobRuns, asking::Asking};
+use crate::{
+    client::{Backoff, until_answered},
+    node::Node,
+    sandbox::{Backend, Ended},
+    sockets::{Allowed, Reach, Sockets},
+    store::{self, Worked},
+    workers::{
+        Patience, Session, Start, Turn, WorkerError,
+        prompt::{self, Taken},
+        stops,
+    },
+    workspace::{self, Origin, WorkspaceError},
+};
+
+/// How often a repository is asked for that cannot be had: long enough to outlast an orchestrator that starts anew.
+const FETCHES: u32 = 12;
+
+/// How much longer than its limit a worker may take to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Why the worker did not get as far as a turn.
+struct Failure {
+    stop: &'static str,
+    summary: String,
+}
+
+impl Failure {
+    fn new(stop: &'static str, summary: impl Into<String>) -> Self {
+        Self { stop, summary: summary.into() }
+    }
+
+    fn disk_full() -> Self {
+        Self::new("disk_full", "the node's disk is full")
+    }
+}
+
+impl From<store::StoreError> for Failure {
+    fn from(error: store::StoreError) -> Self {
+        if error.is_full() { Self::disk_full() } else { Self::new("node", chain(error)) }
+    }
+}
+
+impl From<WorkspaceError> for Failure {
+    fn from(error: WorkspaceError) -> Self {
+        if error.is_full() { Self::disk_full() } else { Self::new("workspace", chain(error)) }
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Self {
+        Self::new("worker", chain(error))
+    }
+}
+
+fn chain(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
+}
+
+/// Has the worker do the job. That it failed is a result like any other.
+pub(super) async fn work(node: &Arc<Node>, job: &Arc<Job>) -> Worked {
+    let done = tokio::select! {
+        () = job.aborted.cancelled() => Err(Failure::new(stops::CANCELLED, "it was aborted")),
+        done = try_work(node, job) => done,
+    };
+    *lock(&job.orders) = None;
+    // Whatever the worker left running is not part of what it did.
+    node.end_sandboxes(&job.id().to_string()).await;
+    done.unwrap_or_else(|Failure { stop, summary }| Worked {
+        succeeded: false,
+        prepared: false,
+        result: WorkResult { stop: stop.to_owned(), summary, ..WorkResult::default() },
+    })
+}
+
+async fn try_work(node: &Arc<Node>, job: &Arc<Job>) -> Result<Worked, Failure> {
+    job.enter(JobPhase::Preparing);
+    let assignment = job.assignment();
+    let needs = &assignment.work.sandbox;
+    let backend = node.backend(needs);
+    let backend = backend.ok_or_else(|| Failure::new("sandbox", "the node has no such sandbox"))?;
+    if !node.has_room() {
+        return Err(Failure::disk_full());
+    }
+    let session = job.dir.session()?;
+    if session.is_none() {
+        prepare(node, job).await?;
+    }
+    let due = job.due();
+    let left = due.saturating_duration_since(Instant::now());
+    // Some of the time is for putting the result together.
+    let until = due - (left / 10).min(Duration::from_mins(1));
+    store::passage(&job.dir.sockets())?;
+    let sockets = open_sockets(node, job)?;
+    let limits = node.settings.most.limits(needs, left);
+    let runs = JobRuns::new(Arc::clone(&backend), job.id().to_string(), limits, until + GRACE)
+        .in_image(needs.image.clone())
+        .with_folders(&job.dir, job.dir.out())
+        .with_sockets(sockets.forwards());
+    job.enter(JobPhase::Working);
+    let (turn, ended) = turn(node, job, runs, &sockets, session.as_deref(), until).await?;
+    Ok(worked(turn, &ended, &*backend, job.dir.session()?))
+}
+
+/// Makes the workspace anew.
+async fn prepare(node: &Node, job: &Job) -> Result<(), Failure> {
+    let assignment = job.assignment();
+    let mirror = match &assignment.base {
+        Some(base) => Some(mirror(node, job, base).await?),
+        None => None,
+    };
+    let (host, store) = (&node.host, &node.store);
+    workspace::make(host, store, &job.dir, assignment, mirror.as_deref()).await?;
+    Ok(())
+}
+
+async fn mirror(node: &Node, job: &Job, base: &str) -> Result<std::path::PathBuf, Failure> {
+    let project = job.assignment().project_id;
+    let alone = node.mirror_lock(project);
+    let mut backoff = Backoff::default();
+    let mut tries = 0;
+    loop {
+        let found = until_answered(|| node.client.repository(job.id())).await;
+        let (url, token) = found.map_err(|error| Failure::new("workspace", chain(error)))?;
+        let made = {
+            let _alone = alone.lock().await;
+            let origin = Origin { url, token };
+            workspace::mirror(&node.host, &node.store, project, base, &origin).await
+        };
+        tries += 1;
+        match made {
+            Err(error) if error.may_pass() && !error.is_full() && tries < FETCHES => {
+                job.note(format!("the repository could not be fetched, again: {error}"));
+                backoff.pause().await;
+            }
+            made => return Ok(made?),
+        }
+    }
+}
+
+fn open_sockets(node: &Node, job: &Arc<Job>) -> Result<Sockets, Failure> {
+    let assignment = job.assignment();
+    let outbox = Arc::clone(&job.outbox);
+    let reach = Reach {
+        upstream: node.upstream.clone(),
+        token: assignment.agent_token.0.clone().into(),
+        trace: assignment.trace_id.clone(),
+        net: Allowed::both(&assignment.work.sandbox.egress_hosts, &node.settings.egress_hosts),
+        tell: Arc::new(move |what| outbox.push(what)),
+    };
+    Sockets::open(&job.dir.sockets(), reach, &node.tasks)
+        .map_err(|error| Failure::new("node", format!("the sockets cannot be opened: {error}")))
+}
+
+/// Starts the worker, tells it what to do, and waits for what comes of it.
+async fn turn(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    runs: JobRuns,
+    sockets: &Sockets,
+    resume: Option<&str>,
+    until: Instant,
+) -> Result<(Turn, Ended), Failure> {
+    let assignment = job.assignment();
+    let worker = node.workshop.worker(&assignment.work.worker)?;
+    let (events, mut happened) = mpsc::channel(256);
+    let (send_orders, mut orders) = mpsc::channel(16);
+    let gate = sockets.gate();
+    let start = Start {
+        sandbox: Arc::new(runs),
+        assignment,
+        resume,
+        events,
+        permissions: Arc::new(Asking { node: Arc::clone(node), job: Arc::clone(job) }),
+        gate: &gate,
+        ask: node.settings.ask,
+        limits: Patience::until(until),
+    };
+    let play = async {
+        let mut session = worker.start(start).await?;
+        keep_session(job, &*session)?;
+        let taken = match (resume, session.resumed()) {
+            (None, _) => Taken::First,
+            (Some(_), true) => Taken::Resumed,
+            (Some(_), false) => Taken::Forgotten,
+        };
+        *lock(&job.orders) = Some(send_orders);
+        let text = prompt::prompt(assignment, taken);
+        let turn = match timeout_at(until + GRACE, session.prompt(&text, &mut orders)).await {
+            Ok(turn) => turn?,
+            Err(_) => Turn { stop: stops::TIMEOUT.to_owned(), ..Turn::default() },
+        };
+        *lock(&job.orders) = None;
+        keep_session(job, &*session)?;
+        Ok::<_, Failure>((turn, session.close().await))
+    };
+    let listen = async {
+        while let Some(what) = happened.recv().await {
+            job.outbox.push(what);
+        }
+        std::future::pending::<()>().await;
+    };
+    let played = tokio::select! {
+        played = play => played,
+        () = listen => Err(Failure::new("node", "nobody listens")),
+    };
+    // What was told last may still be on its way.
+    while let Ok(what) = happened.try_recv() {
+        job.outbox.push(what);
+    }
+    played
+}
+
+fn keep_session(job: &Job, session: &dyn Session) -> Result<(), Failure> {
+    if let Some(id) = session.id()
+        && job.dir.session()?.as_deref() != Some(id)
+    {
+        job.dir.set_session(id)?;
+    }
+    Ok(())
+}
+
+fn worked(turn: Turn, ended: &Ended, backend: &dyn Backend, session: Option<String>) -> Worked {
+    let Turn { stop, said, usage: _, steps } = turn;
+    let used = SandboxUse {
+        backend: Some(backend.kind()),
+        cpu_ms: u64::try_from(ended.cpu.as_millis()).unwrap_or(u64::MAX),
+        peak_memory_bytes: ended.peak_memory,
+        wall_ms: 0,
+        out_of_memory: ended.out_of_memory,
+    };
+    let result = WorkResult { summary: said, stop, session, steps, used, ..WorkResult::default() };
+    Worked { succeeded: result.stop == stops::END_TURN, prepared: true, result }
+}

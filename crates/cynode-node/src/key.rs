@@ -1,0 +1,101 @@
+//! The node's key. It is made on the node and never leaves it.
+
+use std::{io, path::Path};
+
+use cynode_core::ids::NodeId;
+use cynode_wire::nodes::signed_bytes;
+use data_encoding::HEXLOWER;
+use ed25519_dalek::{Signer, SigningKey};
+
+use crate::store::write_new;
+
+/// The key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It cannot be read or written.
+    #[error("the key file {path} cannot be used")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("{0} holds no key: 64 hexadecimal digits")]
+    Malformed(String),
+}
+
+/// An Ed25519 key.
+#[derive(Clone)]
+pub struct Key(SigningKey);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[key]")
+    }
+}
+
+impl Key {
+    /// Reads the key, or makes one when there is none. Two processes that do so at once get the same key.
+    pub fn read_or_make(path: &Path) -> Result<Self, KeyError> {
+        match Self::read(path) {
+            Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            read => return read,
+        }
+        let text = HEXLOWER.encode(&rand::random::<[u8; 32]>());
+        match write_new(path, text.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(KeyError::File { path: path.display().to_string(), source: error })
+            }
+            _ => Self::read(path),
+        }
+    }
+
+    /// Reads the key.
+    pub fn read(path: &Path) -> Result<Self, KeyError> {
+        let named = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| KeyError::File { path: named.clone(), source })?;
+        let bytes = HEXLOWER.decode(text.trim().as_bytes()).ok();
+        let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        let bytes = bytes.ok_or(KeyError::Malformed(named))?;
+        Ok(Self(SigningKey::from_bytes(&bytes)))
+    }
+
+    /// The half that others may see, in hexadecimal.
+    pub fn public(&self) -> String {
+        HEXLOWER.encode(self.0.verifying_key().as_bytes())
+    }
+
+    /// The answer to a challenge, in hexadecimal.
+    pub fn answer(&self, node: NodeId, challenge: &str) -> String {
+        HEXLOWER.encode(&self.0.sign(&signed_bytes(node, challenge)).to_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.key");
+        let first = Key::read_or_make(&path).unwrap();
+        let again = Key::read_or_make(&path).unwrap();
+        assert_eq!(first.public(), again.public());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_holds_something_else_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.key");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(Key::read_or_make(&path), Err(KeyError::Malformed(_))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

@@ -1,0 +1,93 @@
+//! What the node can do, as it measures it.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use cynode_wire::nodes::{AgentReport, BackendReport, NodeReport};
+
+use crate::store::Store;
+
+/// Measures the machine.
+pub(crate) fn measure(
+    store: &Store,
+    slots: u16,
+    backends: Vec<BackendReport>,
+    agents: Vec<AgentReport>,
+) -> NodeReport {
+    NodeReport {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cores: cores(),
+        memory_mib: memory_mib(),
+        disk_free_mib: store.free().unwrap_or_default() / (1024 * 1024),
+        slots: slots.into(),
+        backends,
+        agents,
+        facts: facts(),
+    }
+}
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
+}
+
+/// Memory of the machine.
+pub(crate) fn memory_mib() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    total_mib(&text).unwrap_or_default()
+}
+
+fn total_mib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+/// Facts for people.
+pub(crate) fn facts() -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let name = rustix::system::uname();
+    let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
+    facts.insert("kernel".to_owned(), text(name.release()));
+    facts.insert("machine".to_owned(), text(name.machine()));
+    facts.insert("host".to_owned(), text(name.nodename()));
+    facts.insert("cgroups".to_owned(), cgroups(Path::new("/sys/fs/cgroup")).to_owned());
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if let Some(system) = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")) {
+        facts.insert("system".to_owned(), system.trim_matches('"').to_owned());
+    }
+    facts
+}
+
+/// Which control groups hold the limits: `v2`, `v1`, or `none`.
+fn cgroups(root: &Path) -> &'static str {
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    if controllers.split_whitespace().any(|name| name == "memory") {
+        "v2"
+    } else if root.join("memory").is_dir() {
+        "v1"
+    } else {
+        "none"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_mebibytes() {
+        let text = "MemTotal:       24682496 kB\nMemFree:          311296 kB\n";
+        assert_eq!(total_mib(text), Some(24104));
+        assert_eq!(total_mib("MemFree: 1 kB"), None);
+    }
+
+    #[test]
+    fn control_groups_are_told_apart_by_where_memory_is() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(cgroups(dir.path()), "none");
+        fs::create_dir(dir.path().join("memory")).unwrap();
+        assert_eq!(cgroups(dir.path()), "v1");
+        fs::write(dir.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        assert_eq!(cgroups(dir.path()), "v2");
+    }
+}

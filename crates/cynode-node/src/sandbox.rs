@@ -1,0 +1,179 @@
+//! Sandboxes: a command, all that it starts, and nothing of the machine but what it is given.
+//!
+//! One [`Run`] is one process tree. It has its own user of the host (where the node may give it one), its own namespaces, no network,
+//! a read-only system, limits by cgroup, and a lock on files and system calls ([`cynode_inside`]). Nothing outlives it: its
+//! processes are one pid namespace and one cgroup, and both end with it, with the node, or at the next [`Backend::sweep`].
+//!
+//! Everything that a sandbox is shown must be reachable for a stranger: the node's directory and those in it down to what is bound
+//! have mode 0711. What a job may change belongs to its user and has mode 0700.
+
+mod bubblewrap;
+mod cgroups;
+mod disk;
+mod ground;
+mod output;
+mod podman;
+mod running;
+mod users;
+
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+
+use cynode_wire::work::SandboxBackend;
+use futures::future::BoxFuture;
+
+pub use self::{
+    bubblewrap::Bubblewrap,
+    ground::{Ground, Options},
+    output::{Captured, capture},
+    podman::Podman,
+    running::{Ended, Killer, Running, Why},
+};
+
+/// Something that makes sandboxes.
+pub trait Backend: Send + Sync {
+    /// Which.
+    fn kind(&self) -> SandboxBackend;
+    /// Runs something in it; gives its version, or why it does not work and what to do.
+    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>>;
+    /// Starts a run. When it returns, the command is about to start, locked in.
+    fn start<'a>(&'a self, run: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>>;
+    /// Ends whatever of the job still lives and removes what is left of it.
+    fn end_job<'a>(&'a self, job: &'a str) -> BoxFuture<'a, ()>;
+    /// Ends whatever of this node belongs to a job that is not kept: at start, and every few seconds.
+    fn sweep<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, Swept>;
+}
+
+/// What is to run, and in what.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Names it, on this node; letters, digits, `_` and `-`.
+    pub id: &'a str,
+    /// The job; several runs of one job share its user.
+    pub job: &'a str,
+    /// Program and arguments.
+    pub argv: &'a [String],
+    /// The whole environment.
+    pub env: &'a BTreeMap<String, String>,
+    /// Where it starts, inside.
+    pub cwd: &'a str,
+    /// The image, for backends that have images.
+    pub image: Option<&'a str>,
+    /// What of the host it is shown.
+    pub binds: &'a [Bind],
+    /// The sockets that it is given.
+    pub sockets: &'a [Forward],
+    /// What it may use.
+    pub limits: &'a Limits,
+}
+
+/// A directory or file of the host, inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// On the host.
+    pub host: PathBuf,
+    /// Inside.
+    pub inside: PathBuf,
+    /// Whether it may be changed. It then belongs to the job's user from the first run on, with all that is in it.
+    pub writable: bool,
+}
+
+/// A Unix socket of the node, inside: at `/run/cynode/<name>.sock` and at a port of 127.0.0.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The socket.
+    pub host: PathBuf,
+    /// The port inside.
+    pub port: u16,
+    /// Its name inside; letters, digits, `_` and `-`.
+    pub name: String,
+}
+
+/// What a run may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory, of all its processes together, files in /tmp included.
+    pub memory_bytes: u64,
+    /// CPU, in hundredths of a core.
+    pub cpu_percent: u32,
+    /// Processes and threads.
+    pub processes: u32,
+    /// The largest file.
+    pub file_bytes: u64,
+    /// Open files of a process.
+    pub open_files: u64,
+    /// All that lies in what it may change.
+    pub disk_bytes: u64,
+    /// Each of /tmp and /dev/shm.
+    pub tmp_bytes: u64,
+    /// Time.
+    pub wall: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 4 << 30,
+            cpu_percent: 200,
+            processes: 512,
+            file_bytes: 4 << 30,
+            open_files: 4096,
+            disk_bytes: 8 << 30,
+            tmp_bytes: 1 << 30,
+            wall: Duration::from_hours(1),
+        }
+    }
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Runs that still lived and were ended.
+    pub ended: usize,
+    /// Runs of which something was left and is gone now.
+    pub removed: usize,
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Something of the machine is missing.
+    #[error("{what}: {todo}")]
+    Missing {
+        /// What.
+        what: String,
+        /// What to do.
+        todo: String,
+    },
+    /// The run asks for what cannot be.
+    #[error("{0}")]
+    Refused(String),
+    /// The job's user cannot get there.
+    #[error("{} cannot be reached by the sandbox's user: make it mode 0711", .0.display())]
+    Unreachable(PathBuf),
+    /// What the job may change would be changed elsewhere too.
+    #[error("{} has another name elsewhere (a hard link): copy it", .0.display())]
+    Shared(PathBuf),
+    /// It did not start.
+    #[error("the sandbox did not start: {0}")]
+    Start(String),
+    /// The machine did not do what it was asked.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Says what was tried when it fails.
+trait Tried<T> {
+    fn tried(self, what: impl FnOnce() -> String) -> Result<T, SandboxError>;
+}
+
+impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
+    fn tried(self, what: impl FnOnce() -> String) -> Result<T, SandboxError> {
+        self.map_err(|error| SandboxError::Io { what: what(), source: error.into() })
+    }
+}

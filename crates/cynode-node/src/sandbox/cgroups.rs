@@ -1,0 +1,378 @@
+//! Limits on a whole process tree, by cgroup: the old hierarchies (one for each controller), the unified one, or both at once.
+//!
+//! A node has one directory in each hierarchy, `cynode-<instance>`; a run has one in it, `<job>.<run>`. To kill a run is to kill its
+//! cgroup: at once by `cgroup.kill` where the unified hierarchy is there, else each process of it; the first process of its pid
+//! namespace is among them, and with that one they all go.
+
+mod layout;
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use self::layout::{Hierarchy, Layout};
+use super::{Limits, SandboxError, Tried};
+
+/// What a process tree takes besides its command: what makes the sandbox, the first process, the threads that forward.
+const OWN_PROCESSES: u32 = 32;
+/// The period of the CPU limit.
+const PERIOD_MICROSECONDS: u64 = 100_000;
+
+/// The directories of this node.
+#[derive(Clone, Debug)]
+pub(super) struct Cgroups {
+    hierarchies: Vec<Hierarchy>,
+    /// Directories in hierarchies that limit nothing here, which makers of containers fill all the same.
+    others: Vec<PathBuf>,
+}
+
+impl Cgroups {
+    /// Finds the hierarchies and makes the directories of this node.
+    pub(super) fn prepare(instance: &str) -> Result<Self, SandboxError> {
+        let read = |path: &str| fs::read_to_string(path).tried(|| format!("cannot read {path}"));
+        let layout = Layout::read(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+        let name = format!("cynode-{instance}");
+        Self::at(layout.hierarchies(&name)?, layout.others(&name))
+    }
+
+    fn at(hierarchies: Vec<Hierarchy>, others: Vec<PathBuf>) -> Result<Self, SandboxError> {
+        for hierarchy in &hierarchies {
+            make(&hierarchy.directory)?;
+            if hierarchy.unified && !hierarchy.controllers.is_empty() {
+                delegate(hierarchy)?;
+            }
+        }
+        Ok(Self { hierarchies, others })
+    }
+
+    /// Makes the cgroup of a run, with its limits.
+    pub(super) fn create(&self, name: &str, limits: &Limits) -> Result<Group, SandboxError> {
+        let group = self.group(name);
+        for hierarchy in &group.hierarchies {
+            make(&hierarchy.directory)?;
+            for (file, value) in settings(hierarchy, limits) {
+                let path = hierarchy.directory.join(file);
+                // Without an account of swap, memory is limited all the same.
+                if path.exists() || !file.contains("sw") {
+                    fs::write(&path, value).tried(|| format!("cannot set {}", path.display()))?;
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    /// The cgroup of a run, whether it is there or not.
+    pub(super) fn group(&self, name: &str) -> Group {
+        let below = |hierarchy: &Hierarchy| Hierarchy {
+            directory: hierarchy.directory.join(name),
+            ..hierarchy.clone()
+        };
+        Group {
+            hierarchies: self.hierarchies.iter().map(below).collect(),
+            others: self.others.iter().map(|other| other.join(name)).collect(),
+        }
+    }
+
+    /// The runs of which a cgroup is there.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
+        used.chain(&self.others)
+            .filter_map(|directory| fs::read_dir(directory).ok())
+            .flat_map(|entries| entries.flatten())
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    /// The path of a run's cgroup, as programs want it that make one below.
+    pub(super) fn parent_of(&self, name: &str) -> Option<String> {
+        let first = self.hierarchies.iter().find(|hierarchy| !hierarchy.controllers.is_empty())?;
+        let directory = first.directory.join(name);
+        directory.strip_prefix(&first.root).ok().map(|path| format!("/{}", path.display()))
+    }
+}
+
+/// The cgroup of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    hierarchies: Vec<Hierarchy>,
+    others: Vec<PathBuf>,
+}
+
+/// What a run has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) cpu: Duration,
+    pub(super) peak_memory: u64,
+    /// Processes that the memory limit has killed.
+    pub(super) out_of_memory: u64,
+}
+
+impl Group {
+    /// What a process writes itself into to be of it.
+    pub(super) fn doors(&self) -> Vec<PathBuf> {
+        self.hierarchies.iter().map(|hierarchy| hierarchy.directory.join("cgroup.procs")).collect()
+    }
+
+    /// Its processes, those below included.
+    pub(super) fn processes(&self) -> BTreeSet<i32> {
+        let mut found = BTreeSet::new();
+        for hierarchy in &self.hierarchies {
+            for directory in tree(&hierarchy.directory) {
+                let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+                found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+            }
+        }
+        found.remove(&0);
+        found
+    }
+
+    /// Kills all of it.
+    pub(super) fn kill(&self) {
+        for hierarchy in &self.hierarchies {
+            if hierarchy.unified {
+                let _ = fs::write(hierarchy.directory.join("cgroup.kill"), "1");
+            }
+        }
+        for process in self.processes() {
+            self.kill_one(process);
+        }
+    }
+
+    /// Kills a process if it still is of this cgroup: a number may have been given to another meanwhile.
+    fn kill_one(&self, process: i32) {
+        let Some(handle) =
+            Pid::from_raw(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        else {
+            return;
+        };
+        if self.processes().contains(&process) {
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+        }
+    }
+
+    /// What it has used so far.
+    pub(super) fn used(&self) -> Used {
+        let mut used = Used::default();
+        for hierarchy in &self.hierarchies {
+            let read =
+                |file: &str| fs::read_to_string(hierarchy.directory.join(file)).unwrap_or_default();
+            let whole = |file: &str| read(file).trim().parse().ok();
+            if hierarchy.has("cpuacct") {
+                used.cpu = Duration::from_nanos(whole("cpuacct.usage").unwrap_or(0));
+            }
+            if hierarchy.unified && hierarchy.has("cpu") {
+                used.cpu = Duration::from_micros(field(&read("cpu.stat"), "usage_usec"));
+            }
+            if hierarchy.has("memory") {
+                let (peak, kills) = if hierarchy.unified {
+                    ("memory.peak", "memory.events")
+                } else {
+                    ("memory.max_usage_in_bytes", "memory.oom_control")
+                };
+                used.peak_memory = whole(peak).unwrap_or(0);
+                used.out_of_memory = tree(&hierarchy.directory)
+                    .iter()
+                    .map(|directory| {
+                        let text = fs::read_to_string(directory.join(kills)).unwrap_or_default();
+                        field(&text, "oom_kill")
+                    })
+                    .max()
+                    .unwrap_or(0);
+            }
+        }
+        used
+    }
+
+    /// Removes what is left of it. Right after the last process it can be refused: then try again.
+    pub(super) fn remove(&self) -> bool {
+        let mut gone = true;
+        let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
+        for root in used.chain(&self.others) {
+            for directory in tree(root).iter().rev() {
+                let removed = fs::remove_dir(directory);
+                gone &= !removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+            }
+        }
+        gone
+    }
+}
+
+fn make(directory: &Path) -> Result<(), SandboxError> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(SandboxError::Missing {
+            what: format!("no cgroup can be made at {}: {error}", directory.display()),
+            todo: "run the node as root, or as a service to which its cgroup is delegated \
+                   (systemd: Delegate=yes)"
+                .into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A directory of cgroups and those below, parents first.
+fn tree(root: &Path) -> Vec<PathBuf> {
+    let mut all = vec![root.to_owned()];
+    let mut next = 0;
+    while let Some(directory) = all.get(next) {
+        let below = fs::read_dir(directory)
+            .map(|entries| entries.flatten().collect::<Vec<_>>())
+            .unwrap_or_default();
+        all.extend(
+            below
+                .into_iter()
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
+        );
+        next += 1;
+    }
+    all
+}
+
+/// Lets the directory of the node hand its controllers on. Where processes are beside it they must go into a cgroup of their own
+/// first: the node does, by moving itself.
+fn delegate(hierarchy: &Hierarchy) -> Result<(), SandboxError> {
+    let all: Vec<String> = hierarchy.controllers.iter().map(|name| format!("+{name}")).collect();
+    let hand_on =
+        |directory: &Path| fs::write(directory.join("cgroup.subtree_control"), all.join(" "));
+    let above = hierarchy.directory.parent().unwrap_or(&hierarchy.root);
+    if hand_on(above).is_err() {
+        let own = hierarchy.directory.with_extension("node");
+        make(&own)?;
+        let _ = fs::write(own.join("cgroup.procs"), std::process::id().to_string());
+        hand_on(above).map_err(|error| SandboxError::Missing {
+            what: format!("{} cannot hand on its controllers: {error}", above.display()),
+            todo: "run the node as a service of its own with Delegate=yes".into(),
+        })?;
+    }
+    hand_on(&hierarchy.directory)
+        .tried(|| format!("cannot hand on the controllers of {}", hierarchy.directory.display()))
+}
+
+/// What is written where.
+fn settings(hierarchy: &Hierarchy, limits: &Limits) -> Vec<(&'static str, String)> {
+    let memory = limits.memory_bytes.to_string();
+    let quota = u64::from(limits.cpu_percent) * PERIOD_MICROSECONDS / 100;
+    let processes = limits.processes.saturating_add(OWN_PROCESSES).to_string();
+    let mut all = Vec::new();
+    if hierarchy.has("memory") && hierarchy.unified {
+        all.extend([("memory.max", memory), ("memory.swap.max", "0".into())]);
+    } else if hierarchy.has("memory") {
+        all.extend([
+            ("memory.limit_in_bytes", memory.clone()),
+            ("memory.memsw.limit_in_bytes", memory),
+        ]);
+    }
+    if hierarchy.has("cpu") && hierarchy.unified {
+        all.push(("cpu.max", format!("{quota} {PERIOD_MICROSECONDS}")));
+    } else if hierarchy.has("cpu") {
+        all.extend([
+            ("cpu.cfs_period_us", PERIOD_MICROSECONDS.to_string()),
+            ("cpu.cfs_quota_us", quota.to_string()),
+        ]);
+    }
+    if hierarchy.has("pids") {
+        all.push(("pids.max", processes));
+    }
+    all
+}
+
+/// The number after a word at the start of a line.
+fn field(text: &str, name: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(word, _)| *word == name)
+        .and_then(|(_, number)| number.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { memory_bytes: 1000, cpu_percent: 150, processes: 10, ..Limits::default() }
+    }
+
+    fn hierarchy(place: &Path, unified: bool, controllers: &[&str]) -> Hierarchy {
+        Hierarchy {
+            root: place.to_owned(),
+            directory: place.join("cynode-a"),
+            controllers: controllers.iter().map(ToString::to_string).collect(),
+            unified,
+        }
+    }
+
+    fn group(hierarchy: Hierarchy) -> Group {
+        Group { hierarchies: vec![hierarchy], others: Vec::new() }
+    }
+
+    #[test]
+    fn the_unified_hierarchy_gets_its_own_words() {
+        let unified = hierarchy(Path::new("/"), true, &["cpu", "memory", "pids"]);
+        let expected = [
+            ("memory.max", "1000".to_owned()),
+            ("memory.swap.max", "0".to_owned()),
+            ("cpu.max", "150000 100000".to_owned()),
+            ("pids.max", "42".to_owned()),
+        ];
+        assert_eq!(settings(&unified, &limits()), expected);
+    }
+
+    #[test]
+    fn the_old_hierarchies_get_theirs() {
+        let all = [&["memory"][..], &["cpu"], &["cpuacct"], &["pids"]];
+        let settings: Vec<_> = all
+            .into_iter()
+            .flat_map(|names| settings(&hierarchy(Path::new("/"), false, names), &limits()))
+            .collect();
+        let expected = [
+            ("memory.limit_in_bytes", "1000".to_owned()),
+            ("memory.memsw.limit_in_bytes", "1000".to_owned()),
+            ("cpu.cfs_period_us", "100000".to_owned()),
+            ("cpu.cfs_quota_us", "150000".to_owned()),
+            ("pids.max", "42".to_owned()),
+        ];
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn a_node_hands_its_controllers_on_in_the_unified_hierarchy() {
+        let place = tempfile::tempdir().unwrap();
+        let groups =
+            Cgroups::at(vec![hierarchy(place.path(), true, &["cpu", "memory"])], Vec::new())
+                .unwrap();
+        let written = ["cgroup.subtree_control", "cynode-a/cgroup.subtree_control"]
+            .map(|file| fs::read_to_string(place.path().join(file)).unwrap());
+        assert_eq!(written, ["+cpu +memory", "+cpu +memory"]);
+        assert_eq!(groups.parent_of("job.run").unwrap(), "/cynode-a/job.run");
+    }
+
+    #[test]
+    fn what_was_used_is_read_in_both_worlds() {
+        let place = tempfile::tempdir().unwrap();
+        let write =
+            |file: &str, text: &str| fs::write(place.path().join("cynode-a").join(file), text);
+        fs::create_dir(place.path().join("cynode-a")).unwrap();
+        write("memory.peak", "4096\n").unwrap();
+        write("memory.events", "low 0\noom 3\noom_kill 2\n").unwrap();
+        write("cpu.stat", "usage_usec 1500\nuser_usec 1000\n").unwrap();
+        let unified = group(hierarchy(place.path(), true, &["cpu", "memory"]));
+        let expected =
+            Used { cpu: Duration::from_micros(1500), peak_memory: 4096, out_of_memory: 2 };
+        assert_eq!(unified.used(), expected);
+
+        write("memory.max_usage_in_bytes", "8192\n").unwrap();
+        write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n").unwrap();
+        write("cpuacct.usage", "1500000\n").unwrap();
+        let old = group(hierarchy(place.path(), false, &["cpu", "cpuacct", "memory"]));
+        let expected =
+            Used { cpu: Duration::from_micros(1500), peak_memory: 8192, out_of_memory: 1 };
+        assert_eq!(old.used(), expected);
+    }
+}

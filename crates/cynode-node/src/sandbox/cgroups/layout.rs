@@ -1,0 +1,198 @@
+//! Where the hierarchies are and which controller is in which.
+
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::SandboxError;
+
+/// Controllers without which there are no limits; `cpuacct` only counts.
+const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
+const WANTED: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
+
+/// A hierarchy that is used, and the directory of the node in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    /// Where it is mounted.
+    pub(super) root: PathBuf,
+    /// The directory of the node.
+    pub(super) directory: PathBuf,
+    /// Which of the controllers that are used it has.
+    pub(super) controllers: Vec<String>,
+    /// Whether it is the unified one.
+    pub(super) unified: bool,
+}
+
+impl Hierarchy {
+    pub(super) fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|name| name == controller)
+    }
+}
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Mount point and controllers of each old hierarchy.
+    old: Vec<(PathBuf, Vec<String>)>,
+    /// Mount point of the unified one and where in it this process is.
+    unified: Option<(PathBuf, PathBuf)>,
+    /// Mount points of old ones that limit nothing here.
+    others: Vec<PathBuf>,
+}
+
+impl Layout {
+    /// From `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    pub(super) fn read(mounts: &str, own: &str) -> Self {
+        let mut layout = Self { old: Vec::new(), unified: None, others: Vec::new() };
+        for line in mounts.lines() {
+            let Some((place, kind)) = line.split_once(" - ") else { continue };
+            let Some(point) = place.split(' ').nth(4).map(PathBuf::from) else { continue };
+            let mut kind = kind.split(' ');
+            match kind.next() {
+                Some("cgroup2") => {
+                    let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+                    layout.unified = Some((point, own.unwrap_or_default().into()));
+                }
+                Some("cgroup") => {
+                    let options = kind.nth(1).unwrap_or_default();
+                    let known = |name: &&str| WANTED.contains(name);
+                    let controllers: Vec<String> =
+                        options.split(',').filter(known).map(str::to_owned).collect();
+                    // One hierarchy can be mounted twice.
+                    let new = !layout.old.iter().any(|(_, others)| *others == controllers);
+                    if controllers.is_empty() {
+                        layout.others.push(point);
+                    } else if new {
+                        layout.old.push((point, controllers));
+                    }
+                }
+                _ => {}
+            }
+        }
+        layout
+    }
+
+    /// The hierarchies that a node called `name` uses. In the old ones it is at the top, as other makers of containers are; in the
+    /// unified one it is below where it was put, which is what it was given.
+    pub(super) fn hierarchies(&self, name: &str) -> Result<Vec<Hierarchy>, SandboxError> {
+        let old = self.old.iter().map(|(root, controllers)| Hierarchy {
+            root: root.clone(),
+            directory: root.join(name),
+            controllers: controllers.clone(),
+            unified: false,
+        });
+        let mut all: Vec<Hierarchy> = old.collect();
+        let missing: Vec<&str> = NEEDED
+            .into_iter()
+            .filter(|controller| !all.iter().any(|hierarchy| hierarchy.has(controller)))
+            .collect();
+        if let Some((root, own)) = &self.unified {
+            all.push(Hierarchy {
+                root: root.clone(),
+                directory: root.join(without(own, name)).join(name),
+                controllers: missing.iter().map(ToString::to_string).collect(),
+                unified: true,
+            });
+        } else if !missing.is_empty() {
+            return Err(SandboxError::Missing {
+                what: format!("no cgroup hierarchy limits {}", missing.join(", ")),
+                todo: "mount the unified hierarchy: mount -t cgroup2 none /sys/fs/cgroup".into(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// Where makers of containers leave directories below that of the node, too.
+    pub(super) fn others(&self, name: &str) -> Vec<PathBuf> {
+        self.others.iter().map(|point| point.join(name)).collect()
+    }
+}
+
+/// Where a process is that was moved into a cgroup of its own before: above that.
+fn without<'a>(own: &'a Path, name: &str) -> &'a Path {
+    let moved = own.file_name().is_some_and(|last| last == format!("{name}.node").as_str());
+    if moved { own.parent().unwrap_or(own) } else { own }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+31 23 0:27 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:28 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu
+33 31 0:29 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct
+34 31 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+35 31 0:31 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+36 31 0:32 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+37 31 0:33 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+    fn old(controller: &str, point: &str) -> Hierarchy {
+        Hierarchy {
+            root: format!("/sys/fs/cgroup/{point}").into(),
+            directory: format!("/sys/fs/cgroup/{point}/cynode-a").into(),
+            controllers: controller.split(',').map(str::to_owned).collect(),
+            unified: false,
+        }
+    }
+
+    fn unified(root: &str, directory: &str, controllers: &[&str]) -> Hierarchy {
+        Hierarchy {
+            root: root.into(),
+            directory: directory.into(),
+            controllers: controllers.iter().map(ToString::to_string).collect(),
+            unified: true,
+        }
+    }
+
+    #[test]
+    fn beside_the_old_hierarchies_the_unified_one_only_kills() {
+        let layout = Layout::read(HYBRID, "4:memory:/elsewhere\n0::/\n");
+        let expected = vec![
+            old("cpu", "cpu"),
+            old("cpuacct", "cpuacct"),
+            old("memory", "memory"),
+            old("pids", "pids"),
+            unified("/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified/cynode-a", &[]),
+        ];
+        assert_eq!(layout.hierarchies("cynode-a").unwrap(), expected);
+        assert_eq!(layout.others("cynode-a"), [Path::new("/sys/fs/cgroup/systemd/cynode-a")]);
+    }
+
+    #[test]
+    fn the_unified_hierarchy_alone_has_everything_below_where_the_node_was_put() {
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        for own in
+            ["0::/system.slice/node.service\n", "0::/system.slice/node.service/cynode-a.node\n"]
+        {
+            let expected = unified(
+                "/sys/fs/cgroup",
+                "/sys/fs/cgroup/system.slice/node.service/cynode-a",
+                &["cpu", "memory", "pids"],
+            );
+            assert_eq!(Layout::read(mounts, own).hierarchies("cynode-a").unwrap(), vec![expected]);
+        }
+    }
+
+    #[test]
+    fn old_hierarchies_alone_are_enough_also_when_two_controllers_share_one() {
+        let mounts = "\
+32 31 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+34 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+35 31 0:31 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
+";
+        let expected =
+            vec![old("cpu,cpuacct", "cpu,cpuacct"), old("memory", "memory"), old("pids", "pids")];
+        assert_eq!(Layout::read(mounts, "").hierarchies("cynode-a").unwrap(), expected);
+    }
+
+    #[test]
+    fn where_nothing_limits_memory_there_is_no_sandbox() {
+        let mounts = "32 31 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
+        let refused = Layout::read(mounts, "").hierarchies("cynode-a").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "no cgroup hierarchy limits memory, pids: mount the unified hierarchy: \
+             mount -t cgroup2 none /sys/fs/cgroup"
+        );
+    }
+}

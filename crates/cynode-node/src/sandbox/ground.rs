@@ -1,0 +1,341 @@
+//! What all sandboxes of a node stand on.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    ops::Range,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::geteuid;
+use tokio::{
+    process::{Child, Command},
+    runtime::Handle,
+    sync::oneshot,
+    task::spawn_blocking,
+    time::{interval, timeout},
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    Killer, Run, SandboxError, Swept, Tried,
+    cgroups::{Cgroups, Group},
+    users::{self, Users},
+};
+
+/// The first process of every sandbox, static, so that it runs in any image.
+const INSIDE: &[u8] = include_bytes!(env!("CYNODE_INSIDE"));
+/// How long the processes of a run may take to go after they were killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How the sandboxes of a node are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names the node among others on the machine; letters, digits and `-`. The same after a restart.
+    pub instance: String,
+    /// A directory of its own, which all the way to it strangers can enter (mode 0711).
+    pub directory: PathBuf,
+    /// Users of the host that only sandboxes have; taken when the node runs as root. Nodes on one machine need different ones.
+    pub users: Range<u32>,
+    /// What of the machine bubblewrap's sandboxes are shown besides the system, read-only and at the same place: tools.
+    pub show: Vec<PathBuf>,
+    /// The program of bubblewrap.
+    pub bwrap: PathBuf,
+    /// The program of podman.
+    pub podman: PathBuf,
+    /// The image of podman's sandboxes that name none.
+    pub image: Option<String>,
+    /// What must stay free on the disk; with less, runs that write are ended.
+    pub free_floor_bytes: u64,
+}
+
+impl Options {
+    /// With what is usual.
+    pub fn new(instance: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
+        Self {
+            instance: instance.into(),
+            directory: directory.into(),
+            users: 1_900_000_000..1_900_060_000,
+            show: Vec::new(),
+            bwrap: "/usr/bin/bwrap".into(),
+            podman: "/usr/bin/podman".into(),
+            image: None,
+            free_floor_bytes: 1 << 30,
+        }
+    }
+}
+
+/// What all sandboxes of a node stand on: cgroups, users, the first process.
+pub struct Ground {
+    pub(super) options: Options,
+    pub(super) cgroups: Cgroups,
+    users: Option<Users>,
+    inside: PathBuf,
+    spawner: Spawner,
+    tracker: TaskTracker,
+    live: Mutex<HashMap<String, Killer>>,
+}
+
+impl Ground {
+    /// Lays it; must be called in a runtime.
+    pub fn prepare(options: Options) -> Result<Arc<Self>, SandboxError> {
+        if !named(&options.instance) || options.instance.contains('_') {
+            return Err(SandboxError::Refused(format!("{:?} names no node", options.instance)));
+        }
+        directory(&options.directory)?;
+        let inside = options.directory.join("cynode-inside");
+        put(&inside, INSIDE, 0o755)?;
+        let root = geteuid().is_root();
+        let users =
+            root.then(|| Users::new(options.users.clone(), &options.directory)).transpose()?;
+        Ok(Arc::new(Self {
+            cgroups: Cgroups::prepare(&options.instance)?,
+            users,
+            inside,
+            spawner: Spawner::new()?,
+            tracker: TaskTracker::new(),
+            live: Mutex::default(),
+            options,
+        }))
+    }
+
+    /// Waits until the ends of all runs are seen to; no run may be started any more.
+    pub async fn close(&self) {
+        for killer in self.lock().values() {
+            killer.kill();
+        }
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    /// The first process, on the host.
+    pub(super) fn inside(&self) -> &Path {
+        &self.inside
+    }
+
+    pub(super) fn tracker(&self) -> &TaskTracker {
+        &self.tracker
+    }
+
+    pub(super) fn remember(&self, name: &str, killer: Killer) {
+        self.lock().insert(name.to_owned(), killer);
+    }
+
+    pub(super) fn forget(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    /// Whether anything runs.
+    pub(super) fn busy(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Killer>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for a run: its name, its user with what belongs to it, its cgroup.
+    pub(super) async fn room(self: &Arc<Self>, run: &Run<'_>) -> Result<Room, SandboxError> {
+        check(run)?;
+        let name = format!("{}.{}", run.job, run.id);
+        if self.lock().contains_key(&name) {
+            return Err(SandboxError::Refused(format!("{name} runs already")));
+        }
+        let ground = Arc::clone(self);
+        let (job, limits) = (run.job.to_owned(), run.limits.clone());
+        let binds = run.binds.to_vec();
+        let sockets: Vec<PathBuf> = run.sockets.iter().map(|socket| socket.host.clone()).collect();
+        let made = spawn_blocking(move || {
+            let mut writable =
+                binds.iter().filter(|bind| bind.writable).map(|bind| bind.host.as_path());
+            let user = match &ground.users {
+                Some(users) => Some(users.of(&job, writable.next())?),
+                None => None,
+            };
+            if let Some(user) = user {
+                for bind in &binds {
+                    users::reachable(&bind.host, user)?;
+                    if bind.writable {
+                        users::give(&bind.host, user)?;
+                    }
+                }
+                for socket in &sockets {
+                    users::reachable(socket, user)?;
+                    users::give_socket(socket, user)?;
+                }
+            }
+            Ok(Room { user, group: ground.cgroups.create(&name, &limits)?, name })
+        });
+        made.await.map_err(|_| SandboxError::Start("the node is ending".into()))?
+    }
+
+    /// Starts a process that dies with this one, whatever becomes of the thread that asks for it.
+    pub(super) async fn spawn(&self, command: Command) -> Result<Child, SandboxError> {
+        let what = command.as_std().get_program().display().to_string();
+        self.spawner.spawn(command).await.tried(|| format!("cannot start {what}"))
+    }
+
+    /// Ends whatever of a job lives and removes what is left.
+    pub(super) async fn end_job(&self, job: &str) {
+        self.end_names(|name| name.split('.').next() == Some(job)).await;
+        if let Some(users) = &self.users {
+            users.forget(job);
+        }
+    }
+
+    /// Ends whatever belongs to no job that is kept.
+    pub(super) async fn sweep(&self, keep: &[String]) -> Swept {
+        let kept = |name: &str| keep.iter().any(|job| name.split('.').next() == Some(job));
+        self.end_names(|name| !kept(name)).await
+    }
+
+    async fn end_names(&self, of: impl Fn(&str) -> bool) -> Swept {
+        let mut swept = Swept::default();
+        for (name, killer) in self.lock().iter() {
+            if of(name) {
+                killer.kill();
+                swept.ended += 1;
+            }
+        }
+        // Those that are followed are cleared up by who follows them.
+        let mut ticks = interval(Duration::from_millis(5));
+        let followed = timeout(PATIENCE, async {
+            while self.lock().keys().any(|name| of(name)) {
+                ticks.tick().await;
+            }
+        });
+        let _ = followed.await;
+        let groups: Vec<Group> = self
+            .cgroups
+            .names()
+            .into_iter()
+            .filter(|name| of(name))
+            .map(|name| self.cgroups.group(&name))
+            .collect();
+        for group in groups {
+            if !group.processes().is_empty() {
+                swept.ended += 1;
+            }
+            let mut ticks = interval(Duration::from_millis(5));
+            let gone = timeout(PATIENCE, async {
+                loop {
+                    group.kill();
+                    if group.remove() {
+                        return;
+                    }
+                    ticks.tick().await;
+                }
+            });
+            if gone.await.is_ok() {
+                swept.removed += 1;
+            }
+        }
+        swept
+    }
+}
+
+/// A place for a run.
+pub(super) struct Room {
+    pub(super) user: Option<u32>,
+    pub(super) group: Group,
+    pub(super) name: String,
+}
+
+/// Letters, digits, `_` and `-`: what can be a name of a file, a cgroup and a container, and an argument of a program.
+pub(super) fn named(name: &str) -> bool {
+    let fine = |letter: u8| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || b"_-".contains(&letter)
+    };
+    (1..=64).contains(&name.len()) && name.bytes().all(fine) && !name.starts_with('-')
+}
+
+fn check(run: &Run<'_>) -> Result<(), SandboxError> {
+    let names =
+        [run.id, run.job].into_iter().chain(run.sockets.iter().map(|socket| socket.name.as_str()));
+    for name in names {
+        if !named(name) {
+            return Err(SandboxError::Refused(format!("{name:?} is no name")));
+        }
+    }
+    if run.argv.is_empty() {
+        return Err(SandboxError::Refused("there is no command".into()));
+    }
+    let paths = run.binds.iter().flat_map(|bind| [&bind.host, &bind.inside]);
+    for path in paths.chain(run.sockets.iter().map(|socket| &socket.host)) {
+        let plain = path.to_str().is_some_and(|text| !text.contains([':', ',', '\0']));
+        let straight =
+            path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+        if !path.is_absolute() || !plain || !straight {
+            return Err(SandboxError::Refused(format!("{} cannot be shown", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// A directory that strangers can enter.
+pub(super) fn directory(path: &Path) -> Result<(), SandboxError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(path)
+        .tried(|| format!("cannot make {}", path.display()))
+}
+
+/// Writes a file in one step, so that nobody sees half of it, or one that is just being run.
+pub(super) fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SandboxError> {
+    if fs::read(path).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    let beside = path.with_extension(format!("new{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        fs::write(&beside, bytes)?;
+        fs::set_permissions(&beside, fs::Permissions::from_mode(mode))?;
+        fs::rename(&beside, path)
+    };
+    write().tried(|| format!("cannot write {}", path.display()))
+}
+
+/// Starts processes from a thread that lives as long as it: a process that is told to die with its parent dies with the THREAD that
+/// started it, and those of a runtime come and go.
+struct Spawner(mpsc::Sender<(Command, oneshot::Sender<io::Result<Child>>)>);
+
+impl Spawner {
+    fn new() -> Result<Self, SandboxError> {
+        let runtime = Handle::try_current()
+            .map_err(|_| SandboxError::Refused("sandboxes need a runtime".into()))?;
+        let (send, receive) = mpsc::channel::<(Command, oneshot::Sender<io::Result<Child>>)>();
+        thread::Builder::new()
+            .name("sandboxes".into())
+            .spawn(move || {
+                let _entered = runtime.enter();
+                for (mut command, answer) in receive {
+                    let _ = answer.send(command.spawn());
+                }
+            })
+            .tried(|| "cannot start a thread".into())?;
+        Ok(Self(send))
+    }
+
+    async fn spawn(&self, command: Command) -> io::Result<Child> {
+        let (send, receive) = oneshot::channel();
+        let gone = || io::Error::other("the thread that starts sandboxes is gone");
+        self.0.send((command, send)).map_err(|_| gone())?;
+        receive.await.map_err(|_| gone())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        let good = ["a", "job-1_x", "0190f5"].map(named);
+        let bad = ["", "-a", "a.b", "a/b", "A", "ä", "a b", &"a".repeat(65)].map(named);
+        assert_eq!((good, bad), ([true; 3], [false; 8]));
+    }
+}

@@ -1,0 +1,63 @@
+//! What a program wrote, as far as it is kept.
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The end of what was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// The last bytes.
+    pub bytes: Vec<u8>,
+    /// How many came before them and were left out.
+    pub dropped: u64,
+}
+
+impl Captured {
+    /// As text; what is none is replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// Reads to the end, however much comes, and keeps the last `most` bytes.
+pub async fn capture(mut from: impl AsyncRead + Unpin, most: usize) -> Captured {
+    let mut captured = Captured::default();
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read) = from.read(&mut buffer).await {
+        if read == 0 {
+            break;
+        }
+        captured.bytes.extend_from_slice(&buffer[..read]);
+        // Cut in large pieces, so that a flood is not copied again and again.
+        if captured.bytes.len() > 2 * most + buffer.len() {
+            captured.cut(most);
+        }
+    }
+    captured.cut(most);
+    captured
+}
+
+impl Captured {
+    fn cut(&mut self, most: usize) {
+        let over = self.bytes.len().saturating_sub(most);
+        self.bytes.drain(..over);
+        self.dropped += over as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_is_kept_and_the_rest_is_counted() {
+        let flood = [b"x".repeat(1_000_000), b"the end".to_vec()].concat();
+        let captured = capture(&flood[..], 7).await;
+        assert_eq!(captured, Captured { bytes: b"the end".to_vec(), dropped: 1_000_000 });
+    }
+
+    #[tokio::test]
+    async fn what_is_short_is_kept_whole() {
+        let captured = capture(&b"short"[..], 7).await;
+        assert_eq!(captured, Captured { bytes: b"short".to_vec(), dropped: 0 });
+    }
+}

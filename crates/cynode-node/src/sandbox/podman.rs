@@ -1,0 +1,356 @@
+//! Sandboxes of images, by podman.
+//!
+//! A container has a process of its own beside it that outlives the node. So its first process holds a connection to the node, and
+//! ends, and with it the container, when that connection does. What was left all the same is found by its labels.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use cynode_inside::Inside;
+use cynode_wire::work::SandboxBackend;
+use futures::{FutureExt, future::BoxFuture};
+use rustix::process::geteuid;
+use serde::Deserialize;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    process::Command,
+    time::interval,
+};
+
+use super::{
+    Backend, Bind, Ground, Run, Running, SandboxError, Swept, Tried,
+    bubblewrap::{disk, inside, probe, process_limits, socket_inside},
+    cgroups::{Group, Used},
+    ground::{self, Room},
+    running::Watch,
+    users,
+};
+
+/// The first process, inside.
+const FIRST: &str = "/run/cynode/inside";
+/// The connection to the node, inside.
+const LIFE: &str = "/run/cynode/life.sock";
+/// How often it is looked who was killed.
+const LOOKS: Duration = Duration::from_millis(500);
+/// So little below the limit is at the limit.
+const NEARLY: u64 = 1 << 20;
+
+/// Makes sandboxes by podman.
+pub struct Podman {
+    ground: Arc<Ground>,
+    /// Whether containers may be there: to look costs more than a sandbox of bubblewrap.
+    may_be: AtomicBool,
+    /// Numbers the connections.
+    next: AtomicU64,
+}
+
+impl Podman {
+    /// On the ground that the backends of a node share.
+    pub fn new(ground: &Arc<Ground>) -> Result<Self, SandboxError> {
+        ground::directory(&ground.options.directory.join("life"))?;
+        Ok(Self {
+            ground: Arc::clone(ground),
+            may_be: AtomicBool::new(true),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    fn arguments(
+        &self,
+        run: &Run<'_>,
+        room: &Room,
+        life: &Path,
+    ) -> Result<Vec<String>, SandboxError> {
+        let image = run.image.or(self.ground.options.image.as_deref());
+        let image = image.filter(|image| !image.starts_with('-')).ok_or_else(|| {
+            SandboxError::Refused(
+                "podman needs an image; the node has none for jobs without".into(),
+            )
+        })?;
+        let limits = run.limits;
+        let user = room.user.map_or_else(
+            || words("--userns keep-id:uid=1000,gid=1000 --user 1000:1000"),
+            |user| words(&format!("--user {user}:{user}")),
+        );
+        let mut all = words(
+            "run --rm --interactive --pull=never --network=none --read-only --read-only-tmpfs=false \
+             --cap-drop=all --security-opt=no-new-privileges --ipc=private --uts=private --pid=private \
+             --cgroupns=private --hostname=sandbox --no-hosts --http-proxy=false --log-driver=none \
+             --stop-timeout=0 --systemd=false --workdir=/ --no-healthcheck --image-volume=ignore \
+             --security-opt=mask=/sys/kernel:/sys/devices:/sys/block:/sys/module:/sys/class:/sys/bus",
+        );
+        all.extend(user);
+        all.push(format!("--name={}", container_name(&self.ground.options.instance, &room.name)));
+        all.push(format!("--label=cynode.instance={}", self.ground.options.instance));
+        all.push(format!("--label=cynode.job={}", run.job));
+        if let Some(parent) = self.ground.cgroups.parent_of(&room.name) {
+            all.push(format!("--cgroup-parent={parent}"));
+        }
+        let tmp = limits.tmp_bytes;
+        all.push(format!("--tmpfs=/tmp:rw,nosuid,nodev,size={tmp},mode=1777"));
+        all.push(format!("--shm-size={tmp}b"));
+        all.push(format!("--timeout={}", limits.wall.as_secs() + 60));
+        // All of them must be named, or podman asks for more than this process may give.
+        for (name, most) in [
+            ("core", 0),
+            ("fsize", limits.file_bytes),
+            ("nofile", limits.open_files),
+            ("nproc", 4096),
+        ] {
+            all.push(format!("--ulimit={name}={most}:{most}"));
+        }
+        let mut mount = |host: &Path, inside: &Path, writable: bool| {
+            let how = if writable { "rw" } else { "ro" };
+            all.push(format!("--volume={}:{}:{how}", host.display(), inside.display()));
+        };
+        mount(self.ground.inside(), Path::new(FIRST), false);
+        mount(life, Path::new(LIFE), true);
+        for socket in run.sockets {
+            mount(&socket.host, Path::new(&socket_inside(&socket.name)), true);
+        }
+        for Bind { host, inside, writable } in run.binds {
+            mount(host, inside, *writable);
+        }
+        all.push(format!("--entrypoint=[\"{FIRST}\",\"run\"]"));
+        all.push(image.to_owned());
+        Ok(all)
+    }
+
+    async fn launch(&self, run: Run<'_>) -> Result<Running, SandboxError> {
+        let room = self.ground.room(&run).await?;
+        let group = room.group.clone();
+        let launched = self.launch_into(run, room).await;
+        if launched.is_err() {
+            group.remove();
+        }
+        launched
+    }
+
+    async fn launch_into(&self, run: Run<'_>, room: Room) -> Result<Running, SandboxError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let life =
+            self.ground.options.directory.join(format!("life/{}-{number}", std::process::id()));
+        let container = Container::new(&self.ground, &room, life.clone())?;
+        if let Some(user) = room.user {
+            users::give_socket(&life, user)?;
+        }
+        let mut command = podman(&self.ground);
+        command
+            .args(self.arguments(&run, &room, &life)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        self.may_be.store(true, Ordering::Relaxed);
+        let watch = Watch {
+            ground: Arc::clone(&self.ground),
+            child: self.ground.spawn(command).await?,
+            disk: disk(&self.ground, &run, &room.group),
+            name: room.name,
+            group: room.group,
+            wall: run.limits.wall,
+            memory: run.limits.memory_bytes,
+            container: Some(container),
+            by_force: false,
+        };
+        let orders = Inside {
+            life: Some(LIFE.into()),
+            limits: Some(process_limits(run.limits)),
+            ..inside(&run)
+        };
+        Running::follow(watch, None, &orders).await
+    }
+
+    async fn try_it(&self) -> Result<String, SandboxError> {
+        let version = podman(&self.ground).arg("--version").output().await;
+        let version = version.map_err(|error| SandboxError::Missing {
+            what: format!("podman cannot be run ({error})"),
+            todo: "install podman and runc".into(),
+        })?;
+        probe(self, None).await.map_err(|error| match error {
+            SandboxError::Start(said) => SandboxError::Missing {
+                what: format!("podman makes no sandbox ({said})"),
+                todo: "see that the image is there (podman images, podman import) and that \
+                       podman run works for the node's user"
+                    .into(),
+            },
+            other => other,
+        })?;
+        Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
+    }
+
+    /// Removes containers, those of a job or all but those of some.
+    async fn remove(&self, gone: impl Fn(&str) -> bool) -> usize {
+        if !self.may_be.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let Ok(all) = containers(&self.ground).await else { return 0 };
+        let (gone, left): (Vec<Listed>, Vec<Listed>) =
+            all.into_iter().partition(|container| gone(container.job()));
+        for container in &gone {
+            remove(&self.ground, &container.id).await;
+        }
+        if left.is_empty() && !self.ground.busy() {
+            self.may_be.store(false, Ordering::Relaxed);
+        }
+        gone.len()
+    }
+}
+
+impl Backend for Podman {
+    fn kind(&self) -> SandboxBackend {
+        SandboxBackend::Podman
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
+        self.try_it().boxed()
+    }
+
+    fn start<'a>(&'a self, run: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>> {
+        self.launch(run).boxed()
+    }
+
+    fn end_job<'a>(&'a self, job: &'a str) -> BoxFuture<'a, ()> {
+        async move {
+            self.ground.end_job(job).await;
+            self.remove(|other| other == job).await;
+        }
+        .boxed()
+    }
+
+    fn sweep<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, Swept> {
+        async move {
+            let mut swept = self.ground.sweep(keep).await;
+            swept.removed += self.remove(|job| !keep.iter().any(|kept| kept == job)).await;
+            swept
+        }
+        .boxed()
+    }
+}
+
+/// What is particular to a run in a container.
+pub(super) struct Container {
+    name: String,
+    path: PathBuf,
+    /// Waits for the first process; then its connection.
+    listener: Option<UnixListener>,
+    life: Option<UnixStream>,
+    /// Processes that the memory limit has killed, as far as it was seen.
+    kills: u64,
+}
+
+impl Container {
+    fn new(ground: &Ground, room: &Room, path: PathBuf) -> Result<Self, SandboxError> {
+        let listener =
+            UnixListener::bind(&path).tried(|| format!("cannot listen at {}", path.display()))?;
+        let name = container_name(&ground.options.instance, &room.name);
+        Ok(Self { name, path, listener: Some(listener), life: None, kills: 0 })
+    }
+
+    /// Takes the connection of the first process and keeps it; nobody else gets one.
+    pub(super) async fn hold(&mut self) {
+        if let Some(listener) = &self.listener
+            && let Ok((life, _)) = listener.accept().await
+        {
+            self.life = Some(life);
+            self.listener = None;
+        }
+    }
+
+    /// Looks again and again whether the memory limit has killed something: with the container it is forgotten who was killed in it.
+    pub(super) async fn look(&mut self, group: &Group) {
+        let mut ticks = interval(LOOKS);
+        loop {
+            ticks.tick().await;
+            self.kills = self.kills.max(group.used().out_of_memory);
+        }
+    }
+
+    /// How many processes the memory limit has killed. When the whole went by SIGKILL with all its memory in use, it was that too.
+    pub(super) fn kills(&self, used: &Used, most: u64, signal: Option<i32>) -> u64 {
+        let full = used.peak_memory + NEARLY >= most && signal == Some(9);
+        self.kills.max(used.out_of_memory).max(u64::from(full))
+    }
+
+    /// Ends the connection, and with it the container.
+    pub(super) fn let_go(&mut self) {
+        self.listener = None;
+        self.life = None;
+    }
+
+    /// Removes what is left of it. One that went by itself has removed itself.
+    pub(super) async fn clear(&mut self, ground: &Ground, by_force: bool) {
+        self.let_go();
+        let _ = std::fs::remove_file(&self.path);
+        if by_force {
+            remove(ground, &self.name).await;
+        }
+    }
+}
+
+fn container_name(instance: &str, name: &str) -> String {
+    format!("cynode-{instance}.{name}")
+}
+
+/// The program, with what it needs to know about the machine.
+fn podman(ground: &Ground) -> Command {
+    let mut command = Command::new(&ground.options.podman);
+    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command.current_dir("/");
+    if geteuid().is_root() {
+        command.env("HOME", "/root");
+    }
+    // crun does not work where old and unified hierarchies are mixed; without systemd nothing else makes cgroups.
+    if Path::new("/sys/fs/cgroup/memory").exists() {
+        command.args(["--runtime", "runc"]);
+    }
+    command.args(["--cgroup-manager", "cgroupfs", "--events-backend", "none"]);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A container, as podman lists it.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Listed {
+    id: String,
+    labels: std::collections::BTreeMap<String, String>,
+}
+
+impl Listed {
+    fn job(&self) -> &str {
+        self.labels.get("cynode.job").map_or("", String::as_str)
+    }
+}
+
+async fn containers(ground: &Ground) -> Result<Vec<Listed>, SandboxError> {
+    let listed = podman(ground)
+        .args(["ps", "--all", "--format", "json", "--filter"])
+        .arg(format!("label=cynode.instance={}", ground.options.instance))
+        .output()
+        .await
+        .tried(|| "podman cannot be run".into())?;
+    serde_json::from_slice(&listed.stdout)
+        .map_err(|error| SandboxError::Start(format!("podman lists what cannot be read: {error}")))
+}
+
+async fn remove(ground: &Ground, container: &str) {
+    let removed =
+        podman(ground).args(["rm", "--force", "--ignore", "--time=0", container]).output().await;
+    if let Ok(removed) = removed
+        && !removed.status.success()
+    {
+        tracing::warn!(container, said = %String::from_utf8_lossy(&removed.stderr), "a container was not removed");
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}

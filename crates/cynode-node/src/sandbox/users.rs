@@ -1,0 +1,191 @@
+//! A user of the host for each job, so that what leaves a sandbox in spite of everything is nobody there, and nobody in another job.
+
+use std::{
+    collections::HashMap,
+    fs,
+    ops::Range,
+    os::unix::fs::{MetadataExt, PermissionsExt, lchown},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use super::{SandboxError, Tried};
+
+/// Who is whose user.
+pub(super) struct Users {
+    range: Range<u32>,
+    /// Where the number of the next one is kept, so that a restart does not begin again with users who still own files.
+    kept: PathBuf,
+    jobs: Mutex<HashMap<String, u32>>,
+}
+
+impl Users {
+    /// From a range of users that nobody else has.
+    pub(super) fn new(range: Range<u32>, directory: &Path) -> Result<Self, SandboxError> {
+        if range.is_empty() || range.start < 1000 {
+            return Err(SandboxError::Refused(
+                "users of sandboxes need a range of their own".into(),
+            ));
+        }
+        Ok(Self { range, kept: directory.join("next-user"), jobs: Mutex::default() })
+    }
+
+    /// The user of a job: the one it has, the one who owns its files already, or a new one.
+    pub(super) fn of(&self, job: &str, owned: Option<&Path>) -> Result<u32, SandboxError> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(user) = jobs.get(job) {
+            return Ok(*user);
+        }
+        let owner = owned.and_then(|path| fs::symlink_metadata(path).ok()).map(|meta| meta.uid());
+        let user = match owner.filter(|owner| self.range.contains(owner)) {
+            Some(owner) => owner,
+            None => self.next(&jobs)?,
+        };
+        jobs.insert(job.to_owned(), user);
+        Ok(user)
+    }
+
+    /// The job is over.
+    pub(super) fn forget(&self, job: &str) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    }
+
+    fn next(&self, taken: &HashMap<String, u32>) -> Result<u32, SandboxError> {
+        let kept = fs::read_to_string(&self.kept).ok().and_then(|text| text.trim().parse().ok());
+        let mut user = kept.filter(|user| self.range.contains(user)).unwrap_or(self.range.start);
+        for _ in self.range.clone() {
+            let following = if user + 1 == self.range.end { self.range.start } else { user + 1 };
+            if !taken.values().any(|other| *other == user) {
+                fs::write(&self.kept, following.to_string())
+                    .tried(|| format!("cannot write {}", self.kept.display()))?;
+                return Ok(user);
+            }
+            user = following;
+        }
+        Err(SandboxError::Refused("every user of the range has a job".into()))
+    }
+}
+
+/// Gives a directory and all that is in it to a user. Done once: the directory itself is last, and who has it has all of it.
+pub(super) fn give(path: &Path, user: u32) -> Result<(), SandboxError> {
+    let meta = look(path)?;
+    if meta.uid() == user {
+        return Ok(());
+    }
+    if meta.is_dir() {
+        give_contents(path, user)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            .tried(|| format!("cannot change the mode of {}", path.display()))?;
+    } else if meta.nlink() > 1 {
+        return Err(SandboxError::Shared(path.to_owned()));
+    }
+    own(path, user)
+}
+
+fn give_contents(root: &Path, user: u32) -> Result<(), SandboxError> {
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        let entries =
+            fs::read_dir(&directory).tried(|| format!("cannot read {}", directory.display()))?;
+        for entry in entries {
+            let path = entry.tried(|| format!("cannot read {}", directory.display()))?.path();
+            let meta = look(&path)?;
+            if meta.is_dir() {
+                open.push(path.clone());
+            } else if meta.nlink() > 1 && meta.uid() != user {
+                return Err(SandboxError::Shared(path));
+            }
+            own(&path, user)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a socket to a user and to nobody else.
+pub(super) fn give_socket(path: &Path, user: u32) -> Result<(), SandboxError> {
+    if look(path)?.uid() == user {
+        return Ok(());
+    }
+    own(path, user)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        .tried(|| format!("cannot change the mode of {}", path.display()))
+}
+
+/// Whether a user who is in no group can get to a path.
+pub(super) fn reachable(path: &Path, user: u32) -> Result<(), SandboxError> {
+    for above in path.ancestors().skip(1) {
+        let meta = look(above)?;
+        let bit = if meta.uid() == user { 0o100 } else { 0o001 };
+        if meta.mode() & bit == 0 {
+            return Err(SandboxError::Unreachable(above.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn look(path: &Path) -> Result<fs::Metadata, SandboxError> {
+    fs::symlink_metadata(path).tried(|| format!("cannot look at {}", path.display()))
+}
+
+fn own(path: &Path, user: u32) -> Result<(), SandboxError> {
+    lchown(path, Some(user), Some(user)).tried(|| format!("cannot give away {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_keeps_its_user_and_another_job_has_another() {
+        let place = tempfile::tempdir().unwrap();
+        let users = Users::new(5000..5003, place.path()).unwrap();
+        let given = ["a", "b", "a", "c"].map(|job| users.of(job, None).unwrap());
+        assert_eq!(given, [5000, 5001, 5000, 5002]);
+        assert!(users.of("d", None).is_err());
+        users.forget("b");
+        assert_eq!(users.of("d", None).unwrap(), 5001);
+    }
+
+    #[test]
+    fn a_restart_goes_on_where_the_last_one_stopped() {
+        let place = tempfile::tempdir().unwrap();
+        let first = Users::new(5000..6000, place.path()).unwrap().of("a", None).unwrap();
+        let second = Users::new(5000..6000, place.path()).unwrap().of("b", None).unwrap();
+        assert_eq!((first, second), (5000, 5001));
+    }
+
+    #[test]
+    fn who_owns_the_files_of_a_job_is_its_user_again() {
+        let place = tempfile::tempdir().unwrap();
+        let owner = fs::metadata(place.path()).unwrap().uid();
+        let users =
+            Users { range: owner..owner + 2, kept: place.path().join("n"), jobs: Mutex::default() };
+        fs::write(&users.kept, (owner + 1).to_string()).unwrap();
+        assert_eq!(users.of("a", Some(place.path())).unwrap(), owner);
+    }
+
+    #[test]
+    fn what_has_another_name_elsewhere_is_not_given_away() {
+        let place = tempfile::tempdir().unwrap();
+        let (workspace, mirror) = (place.path().join("w"), place.path().join("object"));
+        fs::create_dir(&workspace).unwrap();
+        fs::write(&mirror, "x").unwrap();
+        fs::hard_link(&mirror, workspace.join("object")).unwrap();
+        let refused = give(&workspace, fs::metadata(&mirror).unwrap().uid() + 1);
+        assert!(matches!(refused, Err(SandboxError::Shared(path)) if path.ends_with("w/object")));
+    }
+
+    #[test]
+    fn a_directory_that_strangers_cannot_enter_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let below = place.path().join("below");
+        fs::create_dir(&below).unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let unreachable = reachable(&below, u32::MAX - 1);
+        assert!(
+            matches!(unreachable, Err(SandboxError::Unreachable(path)) if path == place.path())
+        );
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        assert!(reachable(&below, u32::MAX - 1).is_ok());
+    }
+}

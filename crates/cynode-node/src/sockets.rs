@@ -1,0 +1,221 @@
+//! The doors of a sandbox: Unix sockets on the node that lead to the orchestrator's models and tools, and nowhere else.
+//!
+//! **Invariant**: what comes from inside chooses neither the address, nor the identity, nor any path but the few that are listed
+//! here. The job's token is put on by the node; the sandbox never sees it.
+
+mod forward;
+mod net;
+mod public;
+
+use std::{
+    convert::Infallible,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use cynode_wire::nodes::Happened;
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::fs::{Mode, OFlags};
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(crate) use forward::Upstream;
+pub(crate) use net::Allowed;
+
+use crate::sandbox::Forward;
+
+/// The port of the models inside.
+pub(crate) const MODELS_PORT: u16 = 4001;
+/// The port of the tools inside.
+pub(crate) const TOOLS_PORT: u16 = 4002;
+/// The port of the way to package registries inside.
+pub(crate) const NET_PORT: u16 = 4003;
+
+/// Most connections of one socket at once.
+const MOST_CONNECTIONS: usize = 128;
+
+/// How long a request may take to be told.
+const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+
+type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
+
+/// What one kind of socket does with requests.
+trait Door: Send + Sync + 'static {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The open sockets of a job. Dropped, they are closed and every connection ends.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    stop: CancellationToken,
+    dir: PathBuf,
+    forwards: Vec<Forward>,
+}
+
+/// What a job may reach.
+pub(crate) struct Reach {
+    /// The orchestrator.
+    pub(crate) upstream: Upstream,
+    /// What opens it for this job.
+    pub(crate) token: SecretString,
+    /// The trace that everything carries.
+    pub(crate) trace: String,
+    /// The hosts that may be asked for packages, when there are any.
+    pub(crate) net: Option<Allowed>,
+    /// Where uses of them are told.
+    pub(crate) tell: Arc<dyn Fn(Happened) + Send + Sync>,
+}
+
+impl Sockets {
+    /// Opens the sockets of a job below `dir`.
+    pub(crate) fn open(dir: &Path, reach: Reach, tasks: &TaskTracker) -> io::Result<Self> {
+        let stop = CancellationToken::new();
+        let folder = rustix::fs::open(
+            dir,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut sockets = Self { stop, dir: dir.to_owned(), forwards: Vec::new() };
+        let forward = |kind| {
+            Arc::new(forward::Forwarder::new(
+                kind,
+                reach.upstream.clone(),
+                reach.token.clone(),
+                reach.trace.clone(),
+            ))
+        };
+        sockets.add(&folder, "llm", MODELS_PORT, forward(forward::Kind::Models), tasks)?;
+        sockets.add(&folder, "mcp", TOOLS_PORT, forward(forward::Kind::Tools), tasks)?;
+        if let Some(allowed) = reach.net {
+            let door =
+                Arc::new(net::Proxy::new(allowed, reach.tell, tasks.clone(), sockets.stop.clone()));
+            sockets.add(&folder, "net", NET_PORT, door, tasks)?;
+        }
+        Ok(sockets)
+    }
+
+    fn add(
+        &mut self,
+        folder: &OwnedFd,
+        name: &str,
+        port: u16,
+        door: Arc<impl Door>,
+        tasks: &TaskTracker,
+    ) -> io::Result<()> {
+        let file = format!("{name}.sock");
+        let host = self.dir.join(&file);
+        match std::fs::remove_file(&host) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // The address of a socket is short; state directories may be anywhere.
+        let short = format!("/proc/self/fd/{}/{file}", folder.as_raw_fd());
+        let listener = UnixListener::bind(short)?;
+        // The node's, until the sandbox gives it to the user of the job; nobody else's at any time.
+        std::fs::set_permissions(&host, std::fs::Permissions::from_mode(0o600))?;
+        tasks.spawn(serve(listener, door, tasks.clone(), self.stop.clone()));
+        self.forwards.push(Forward { host, port, name: name.to_owned() });
+        Ok(())
+    }
+
+    /// The sockets, as a sandbox wants them.
+    pub(crate) fn forwards(&self) -> &[Forward] {
+        &self.forwards
+    }
+
+    /// The socket of the tool gate, on the host.
+    pub(crate) fn gate(&self) -> PathBuf {
+        self.dir.join("mcp.sock")
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn serve(
+    listener: UnixListener,
+    door: Arc<impl Door>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Too many open files: those that are open will end.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        // One too many is closed at once: the sandbox must not fill the node.
+        let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
+        let connection = connection(stream, Arc::clone(&door));
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            let _place = place;
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = connection => {}
+            }
+        });
+    }
+}
+
+async fn connection(stream: UnixStream, door: Arc<impl Door>) {
+    let service = service_fn(move |request| {
+        let door = Arc::clone(&door);
+        async move { Ok::<_, Infallible>(door.answer(request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        .max_buf_size(128 * 1024)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(event = "socket.ended", %error, "a connection from inside ended");
+    }
+}
+
+/// An answer of the node itself, in a form that clients of every dialect can read.
+fn told(status: StatusCode, message: &str) -> Response<Body> {
+    let body =
+        json!({ "error": { "type": "cynode_node", "code": status.as_u16(), "message": message } });
+    let mut response = Response::new(full(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn full(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,292 @@
+//! The way to package registries: off unless the job asks for hosts and the node's owner has named them too.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use cynode_wire::nodes::Happened;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Empty};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{Body, Door, full, public::is_public, told};
+
+/// Most ways open at once.
+const MOST_WAYS: usize = 32;
+
+/// How long a host has to answer at first.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Most uses that are told one by one.
+const MOST_NOTES: u32 = 500;
+
+/// Finds the addresses of a name.
+pub(crate) type Resolve =
+    Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+/// The hosts that may be asked.
+#[derive(Clone)]
+pub(crate) struct Allowed {
+    hosts: BTreeSet<String>,
+    resolve: Resolve,
+    reachable: fn(IpAddr) -> bool,
+}
+
+impl Allowed {
+    /// Those hosts that both sides name; none when there are none.
+    pub(crate) fn both(job: &[String], node: &[String]) -> Option<Self> {
+        let node: BTreeSet<_> = node.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let job = job.iter().map(|host| host.to_ascii_lowercase());
+        let hosts: BTreeSet<_> = job.filter(|host| node.contains(host) && is_name(host)).collect();
+        let resolve: Resolve = Arc::new(|host, port| {
+            Box::pin(async move { lookup_host((host, port)).await.map(Iterator::collect) })
+        });
+        (!hosts.is_empty()).then_some(Self { hosts, resolve, reachable: is_public })
+    }
+
+    /// The addresses behind a host, when it may be asked.
+    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let host = host.to_ascii_lowercase();
+        if !is_name(&host) {
+            return Err(format!("`{host}` is no host name; addresses are not let out"));
+        }
+        if !self.hosts.contains(&host) {
+            return Err(format!(
+                "`{host}` is not among the hosts that this job and this node allow"
+            ));
+        }
+        let found = timeout(CONNECT_WITHIN, (self.resolve)(host.clone(), port)).await;
+        let found = found.map_err(|_| format!("`{host}` was not found in time"))?;
+        let found = found.map_err(|error| format!("`{host}` was not found: {error}"))?;
+        let open: Vec<_> = found.into_iter().filter(|to| (self.reachable)(to.ip())).collect();
+        if open.is_empty() { Err(format!("`{host}` leads to no public address")) } else { Ok(open) }
+    }
+}
+
+/// Whether it is a name and not an address in any of its spellings.
+fn is_name(host: &str) -> bool {
+    let last = host.rsplit('.').next().unwrap_or_default();
+    host.contains('.')
+        && host.len() <= 253
+        && last.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
+        && !last.is_empty()
+        && host.split('.').all(|part| {
+            !part.is_empty()
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        })
+}
+
+pub(super) struct Proxy {
+    allowed: Allowed,
+    tell: Arc<dyn Fn(Happened) + Send + Sync>,
+    told: AtomicU32,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    room: Arc<Semaphore>,
+}
+
+impl Proxy {
+    pub(super) fn new(
+        allowed: Allowed,
+        tell: Arc<dyn Fn(Happened) + Send + Sync>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        let room = Arc::new(Semaphore::new(MOST_WAYS));
+        Self { allowed, tell, told: AtomicU32::new(0), tasks, stop, room }
+    }
+
+    fn note(&self, text: String) {
+        match self.told.fetch_add(1, Ordering::Relaxed) {
+            before if before < MOST_NOTES => (self.tell)(Happened::Note { text }),
+            MOST_NOTES => {
+                let text = "network: further uses are not told one by one".to_owned();
+                (self.tell)(Happened::Note { text });
+            }
+            _ => {}
+        }
+    }
+
+    async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let addresses = self.allowed.addresses(host, port).await?;
+        let mut last = String::new();
+        for to in addresses {
+            match timeout(CONNECT_WITHIN, TcpStream::connect(to)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(_) => "it did not answer in time".clone_into(&mut last),
+            }
+        }
+        Err(format!("`{host}` cannot be reached: {last}"))
+    }
+
+    /// A way through, for TLS.
+    async fn connect(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, String> {
+        let authority = request.uri().authority().ok_or("no host was named")?;
+        let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(443));
+        if port != 443 {
+            return Err(format!("only port 443 is let out this way, not {port}"));
+        }
+        let place = Arc::clone(&self.room).try_acquire_owned();
+        let place = place.map_err(|_| "this job has too many ways open at once".to_owned())?;
+        let mut outside = self.reach(&host, port).await?;
+        self.note(format!("network: connected to {host}:{port}"));
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            let _place = place;
+            let pass = async {
+                let upgraded = hyper::upgrade::on(request).await?;
+                let mut inside = TokioIo::new(upgraded);
+                tokio::io::copy_bidirectional(&mut inside, &mut outside).await?;
+                anyhow::Ok(())
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                passed = pass => if let Err(error) = passed {
+                    tracing::debug!(event = "net.ended", %error, "a way out ended");
+                }
+            }
+        });
+        Ok(Response::new(full("")))
+    }
+
+    /// A plain request.
+    async fn get(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, String> {
+        let uri = request.uri();
+        let authority = uri.authority().ok_or("no host was named")?;
+        let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(80));
+        if port != 80 || uri.scheme_str() != Some("http") {
+            return Err("only http on port 80 is let out this way".to_owned());
+        }
+        let place = Arc::clone(&self.room).try_acquire_owned();
+        let place = place.map_err(|_| "this job has too many ways open at once".to_owned())?;
+        let stream = self.reach(&host, port).await?;
+        self.note(format!("network: {} http://{host}{}", request.method(), uri.path()));
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut onward = Request::builder().method(request.method()).uri(path);
+        onward = onward.header(header::HOST, &host);
+        for name in [
+            header::ACCEPT,
+            header::USER_AGENT,
+            header::RANGE,
+            header::IF_NONE_MATCH,
+            header::IF_MODIFIED_SINCE,
+        ] {
+            if let Some(value) = request.headers().get(&name) {
+                onward = onward.header(name, value);
+            }
+        }
+        let onward =
+            onward.body(Empty::<bytes::Bytes>::new()).map_err(|error| error.to_string())?;
+        let talk = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = talk.map_err(|error| error.to_string())?;
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            let _place = place;
+            tokio::select! {
+                () = stop.cancelled() => {}
+                _ = connection => {}
+            }
+        });
+        let answer = timeout(CONNECT_WITHIN * 3, sender.send_request(onward)).await;
+        let answer = answer.map_err(|_| format!("`{host}` did not answer in time"))?;
+        let (mut parts, body) = answer.map_err(|error| error.to_string())?.into_parts();
+        for name in
+            [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::SET_COOKIE]
+        {
+            parts.headers.remove(name);
+        }
+        Ok(Response::from_parts(parts, body.map_err(anyhow::Error::from).boxed_unsync()))
+    }
+}
+
+impl Door for Proxy {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let what = format!("{} {}", request.method(), request.uri());
+        let answered = match *request.method() {
+            Method::CONNECT => Arc::clone(&self).connect(request).await,
+            Method::GET | Method::HEAD => Arc::clone(&self).get(request).await,
+            _ => Err("only CONNECT, GET and HEAD are let out this way".to_owned()),
+        };
+        answered.unwrap_or_else(|reason| {
+            let shown: String = what.chars().take(200).collect();
+            self.note(format!("network: refused `{shown}`: {reason}"));
+            told(StatusCode::FORBIDDEN, &reason)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(job: &[&str], node: &[&str]) -> Option<Allowed> {
+        let owned =
+            |hosts: &[&str]| hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>();
+        Allowed::both(&owned(job), &owned(node))
+    }
+
+    #[test]
+    fn a_host_must_be_named_by_the_job_and_by_the_node() {
+        assert!(allowed(&["crates.io"], &[]).is_none());
+        assert!(allowed(&[], &["crates.io"]).is_none());
+        assert!(allowed(&["crates.io"], &["io"]).is_none());
+        let both = allowed(&["Crates.io", "pypi.org"], &["crates.io"]).unwrap();
+        assert_eq!(both.hosts, BTreeSet::from(["crates.io".to_owned()]));
+    }
+
+    #[test]
+    fn an_address_is_no_name_however_it_is_written() {
+        for name in ["crates.io", "static.crates.io", "xn--bcher-kva.example"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in [
+            "127.0.0.1",
+            "2130706433",
+            "0x7f.1",
+            "127.1",
+            "[::1]",
+            "::1",
+            "localhost",
+            "a..b",
+            "a.b.",
+            "a b.c",
+            "",
+        ] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_inside_is_refused() {
+        let mut both = allowed(&["crates.io"], &["crates.io"]).unwrap();
+        both.resolve = Arc::new(|_, port| {
+            Box::pin(async move { Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]) })
+        });
+        let refused = both.addresses("crates.io", 443).await;
+        assert_eq!(refused, Err("`crates.io` leads to no public address".to_owned()));
+        both.resolve = Arc::new(|_, port| {
+            let ips = [[10, 0, 0, 1], [93, 184, 216, 34]];
+            Box::pin(async move { Ok(ips.map(|ip| SocketAddr::from((ip, port))).to_vec()) })
+        });
+        let open = both.addresses("CRATES.io", 443).await;
+        assert_eq!(open, Ok(vec![SocketAddr::from(([93, 184, 216, 34], 443))]));
+    }
+}

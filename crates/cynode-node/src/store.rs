@@ -1,0 +1,349 @@
+//! What the node keeps on disk. Files are readable for the node's own user only. Directories on the way to what sandboxes are shown
+//! can be entered by strangers (their users are such) and not be listed; all others are closed.
+//!
+//! ```text
+//! node.key                  the Ed25519 key
+//! node.json                 who the node is, and to whom it belongs
+//! claim                     the claim that is being made, so that its jobs are not lost when the node is killed
+//! mirrors/<project>.git     what was fetched, one for each project
+//! agents/<name>/            installed agents
+//! jobs/<job>/               assignment.json, session, turn.json, result.json, workspace/, home/, out/, sockets/
+//! sandboxes/                what sandboxes stand on
+//! trash/                    what is being removed
+//! ```
+//!
+//! **Invariant**: a directory below `jobs/` is a job exactly as long as it has an `assignment.json`. It leaves by one rename
+//! into `trash/`, so there are no half-removed jobs.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use cynode_core::ids::{JobId, NodeId, ProjectId};
+use cynode_wire::nodes::{Assignment, NodeResult};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+use crate::clock::Moment;
+
+/// Most bytes of a file that the node wrote itself.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Something about the state directory is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} {}", path.display())]
+pub struct StoreError {
+    doing: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl StoreError {
+    fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self { doing, path: path.to_owned(), source }
+    }
+
+    /// Whether the disk is full, or the node's share of it.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self.source.kind(), StorageFull | QuotaExceeded)
+    }
+}
+
+/// Who the node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its id.
+    pub node_id: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// Its orchestrator.
+    pub url: String,
+}
+
+/// The state directory of one node.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// Keeps a second node out of the same state directory for as long as it lives.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is held, not read")] File);
+
+impl Store {
+    /// Opens the directory, and makes it when it is missing.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        passage(root)?;
+        // Relative paths would not survive being passed on to other programs.
+        let root = root.canonicalize().map_err(StoreError::of("cannot find", root))?;
+        for part in ["agents", "jobs", "sandboxes"] {
+            passage(&root.join(part))?;
+        }
+        for part in ["mirrors", "trash"] {
+            private_dir(&root.join(part))?;
+        }
+        Ok(Self { root })
+    }
+
+    /// Takes the directory for this process.
+    pub fn hold(&self) -> Result<Held, StoreError> {
+        let path = self.root.join("lock");
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.map_err(StoreError::of("cannot open", &path))?;
+        let taken = file.try_lock().map_err(io::Error::from);
+        taken.map_err(StoreError::of("another node has", &self.root))?;
+        Ok(Held(file))
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The file of the key.
+    pub fn key_file(&self) -> PathBuf {
+        self.root.join("node.key")
+    }
+
+    /// What sandboxes stand on.
+    pub(crate) fn sandboxes(&self) -> PathBuf {
+        self.root.join("sandboxes")
+    }
+
+    /// Where agents are installed.
+    pub fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
+    /// The mirror of a project.
+    pub fn mirror(&self, project: ProjectId) -> PathBuf {
+        self.root.join("mirrors").join(format!("{project}.git"))
+    }
+
+    /// Who the node is; none before it has joined.
+    pub fn identity(&self) -> Result<Option<Identity>, StoreError> {
+        read_json(&self.root.join("node.json"))
+    }
+
+    /// Keeps who the node is.
+    pub fn set_identity(&self, identity: &Identity) -> Result<(), StoreError> {
+        write_json(&self.root.join("node.json"), identity)
+    }
+
+    /// The claim that was being made when the node was last heard of.
+    pub(crate) fn claim(&self) -> Result<Option<Uuid>, StoreError> {
+        read_json(&self.root.join("claim"))
+    }
+
+    /// Keeps the claim that is about to be made.
+    pub(crate) fn set_claim(&self, claim: Uuid) -> Result<(), StoreError> {
+        write_json(&self.root.join("claim"), &claim)
+    }
+
+    /// Keeps a job that was claimed.
+    pub(crate) fn add_job(&self, kept: &Kept) -> Result<JobDir, StoreError> {
+        let dir = self.job(kept.assignment.job_id);
+        passage(dir.path())?;
+        write_json(&dir.path().join("assignment.json"), kept)?;
+        Ok(dir)
+    }
+
+    /// The directory of a job.
+    pub(crate) fn job(&self, job: JobId) -> JobDir {
+        JobDir(self.root.join("jobs").join(job.to_string()))
+    }
+
+    /// Every job that is there. What is no job, or cannot be read, goes to the trash.
+    pub(crate) fn jobs(&self) -> Result<Vec<(Kept, JobDir)>, StoreError> {
+        let path = self.root.join("jobs");
+        let mut jobs = Vec::new();
+        for entry in fs::read_dir(&path).map_err(StoreError::of("cannot read", &path))? {
+            let path = entry.map_err(StoreError::of("cannot read", &path))?.path();
+            let kept: Result<Option<Kept>, StoreError> = read_json(&path.join("assignment.json"));
+            match kept {
+                Ok(Some(kept)) if path == self.job(kept.assignment.job_id).0 => {
+                    jobs.push((kept, JobDir(path)));
+                }
+                Ok(_) => self.discard(&path)?,
+                Err(error) => {
+                    tracing::warn!(event = "job.unreadable", %error, path = %path.display(), "given up");
+                    self.discard(&path)?;
+                }
+            }
+        }
+        jobs.sort_by_key(|(kept, _)| kept.assignment.job_id);
+        Ok(jobs)
+    }
+
+    /// Takes a directory away at once; what was in it is removed by [`Store::empty_trash`].
+    pub(crate) fn discard(&self, path: &Path) -> Result<(), StoreError> {
+        let to = self.root.join("trash").join(format!("{:032x}", rand::random::<u128>()));
+        match fs::rename(path, &to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            renamed => renamed.map_err(StoreError::of("cannot remove", path)),
+        }
+    }
+
+    /// What is to be removed.
+    pub(crate) fn trash(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.root.join("trash")).into_iter().flatten();
+        entries.flatten().map(|entry| entry.path()).collect()
+    }
+
+    /// Free space, in bytes.
+    pub fn free(&self) -> Result<u64, StoreError> {
+        let stat = rustix::fs::statvfs(&self.root).map_err(io::Error::from);
+        let stat = stat.map_err(StoreError::of("cannot measure", &self.root))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// A job, as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// What is to be done.
+    pub(crate) assignment: Assignment,
+    /// When it was claimed.
+    pub(crate) claimed: Moment,
+}
+
+/// What the worker came to, kept so that a restart does not let it work again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Worked {
+    /// Whether the worker says it is done.
+    pub(crate) succeeded: bool,
+    /// Whether there is a workspace that it worked in.
+    pub(crate) prepared: bool,
+    /// The result, as far as it is known.
+    pub(crate) result: cynode_wire::nodes::WorkResult,
+}
+
+/// The directory of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobDir(PathBuf);
+
+impl JobDir {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.0.join("workspace")
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    pub(crate) fn out(&self) -> PathBuf {
+        self.0.join("out")
+    }
+
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.0.join("sockets")
+    }
+
+    /// The session to take up again, once the workspace is ready and the agent has begun.
+    pub(crate) fn session(&self) -> Result<Option<String>, StoreError> {
+        read_json(&self.0.join("session"))
+    }
+
+    pub(crate) fn set_session(&self, session: &str) -> Result<(), StoreError> {
+        write_json(&self.0.join("session"), &session)
+    }
+
+    pub(crate) fn worked(&self) -> Result<Option<Worked>, StoreError> {
+        read_json(&self.0.join("turn.json"))
+    }
+
+    pub(crate) fn set_worked(&self, worked: &Worked) -> Result<(), StoreError> {
+        write_json(&self.0.join("turn.json"), worked)
+    }
+
+    pub(crate) fn result(&self) -> Result<Option<NodeResult>, StoreError> {
+        read_json(&self.0.join("result.json"))
+    }
+
+    pub(crate) fn set_result(&self, result: &NodeResult) -> Result<(), StoreError> {
+        write_json(&self.0.join("result.json"), result)
+    }
+}
+
+/// Makes a directory that only its owner can enter.
+pub(crate) fn private_dir(path: &Path) -> Result<(), StoreError> {
+    directory(path, 0o700)
+}
+
+/// Makes a directory that strangers can pass through and not look into.
+pub(crate) fn passage(path: &Path) -> Result<(), StoreError> {
+    directory(path, 0o711)
+}
+
+fn directory(path: &Path, mode: u32) -> Result<(), StoreError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(StoreError::of("cannot make", path))?;
+    let changed = fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    changed.map_err(StoreError::of("cannot change the mode of", path))
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(StoreError::of("cannot open", path)(error)),
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(MOST_BYTES).read_to_end(&mut bytes);
+    read.map_err(StoreError::of("cannot read", path))?;
+    let value = serde_json::from_slice(&bytes).map_err(io::Error::from);
+    value.map(Some).map_err(StoreError::of("cannot understand", path))
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+    let bytes = serde_json::to_vec(value).map_err(io::Error::from);
+    let bytes = bytes.map_err(StoreError::of("cannot write", path))?;
+    let written = replace(path, &bytes, |temporary| fs::rename(temporary, path));
+    written.map_err(StoreError::of("cannot write", path))
+}
+
+/// Writes a new file that nobody else can read; one that is there already stays as it is and gives `AlreadyExists`.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, |temporary| {
+        let linked = fs::hard_link(temporary, path);
+        fs::remove_file(temporary)?;
+        linked
+    })
+}
+
+/// Whoever reads `path` sees all of it or what was there before, also after a power cut.
+fn replace(
+    path: &Path,
+    bytes: &[u8],
+    place: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let temporary = path.with_extension(format!("{:016x}.new", rand::random::<u64>()));
+    let write = || {
+        let mut file =
+            OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    if let Err(error) = write() {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    place(&temporary)?;
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,322 @@
+//! Workers: whoever does the work of a job, inside its sandbox.
+//!
+//! A worker is started once for each start of the sandbox and gives a session. A session is told what to do, one turn after the other,
+//! and is told of what people want meanwhile. What a worker says of itself, exit codes too, is a claim: nothing here takes it as evidence.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use cynode_wire::{
+    nodes::{Assignment, Happened, StepOutcome},
+    work::WorkerChoice,
+};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::sandbox::{Bind, Ended, Running, SandboxError};
+
+mod acp;
+mod command;
+mod gate;
+mod inside;
+pub mod install;
+pub mod prompt;
+pub mod recipes;
+mod scripted;
+
+pub use recipes::{Recipe, Recipes};
+
+/// Where models are inside the sandbox.
+pub const MODELS_AT: &str = "http://127.0.0.1:4001";
+/// Where the tool gate is inside the sandbox.
+pub const TOOLS_AT: &str = "http://127.0.0.1:4002/mcp";
+/// What stands for a key inside the sandbox; the node replaces it on the way out.
+pub const NO_KEY: &str = "sandbox";
+/// The workspace, inside.
+pub const WORKSPACE: &str = "/work";
+/// The home, inside.
+pub const HOME: &str = "/home/agent";
+/// Where the agents are, inside.
+pub const AGENTS: &str = "/opt/agents";
+
+/// Starts sessions.
+pub trait Worker: Send + Sync {
+    /// Starts one, or takes one up again.
+    fn start<'a>(
+        &'a self,
+        start: Start<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>>;
+}
+
+/// What a worker needs to start.
+pub struct Start<'a> {
+    /// Runs programs in the job's sandbox.
+    pub sandbox: Arc<dyn Runs>,
+    /// The job.
+    pub assignment: &'a Assignment,
+    /// The session that is to be taken up again.
+    pub resume: Option<&'a str>,
+    /// Where to tell what happens.
+    pub events: mpsc::Sender<Happened>,
+    /// Asks people.
+    pub permissions: Arc<dyn Permissions>,
+    /// The job's socket of the tool gate, on the host.
+    pub gate: &'a Path,
+    /// Whether the worker asks people before what it does, instead of being free in its sandbox.
+    pub ask: bool,
+    /// How long it may take.
+    pub limits: Patience,
+}
+
+/// Runs programs in the sandbox of one job, with its workspace, home, sockets and limits.
+pub trait Runs: Send + Sync {
+    /// Starts a program. The environment is what it gets beside the sandbox's own.
+    fn run<'a>(
+        &'a self,
+        argv: &'a [String],
+        env: &'a BTreeMap<String, String>,
+        binds: &'a [Bind],
+    ) -> BoxFuture<'a, Result<Running, SandboxError>>;
+}
+
+/// Asks a person.
+pub trait Permissions: Send + Sync {
+    /// Whether it may be done; waits for the answer.
+    fn ask(&self, title: String, input: Value) -> BoxFuture<'_, bool>;
+}
+
+/// A worker at work.
+pub trait Session: Send {
+    /// The worker's own name of it, by which it can be taken up again.
+    fn id(&self) -> Option<&str>;
+
+    /// Whether it was taken up again, and so knows what it was told before.
+    fn resumed(&self) -> bool {
+        false
+    }
+
+    /// Has it do something, until it stops or is stopped.
+    fn prompt<'a>(
+        &'a mut self,
+        text: &'a str,
+        orders: &'a mut mpsc::Receiver<Order>,
+    ) -> BoxFuture<'a, Result<Turn, WorkerError>>;
+
+    /// Ends it and everything it started.
+    fn close(self: Box<Self>) -> BoxFuture<'static, Ended>;
+}
+
+/// What people want of a worker meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Stop. The turn ends.
+    Cancel,
+    /// Know this, and go on.
+    Tell(String),
+    /// Stop and wait.
+    Pause,
+    /// Go on after a pause.
+    Continue,
+}
+
+/// What came of a turn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turn {
+    /// Why it ended: one of [`stops`].
+    pub stop: String,
+    /// What was said last, or why it failed.
+    pub said: String,
+    /// What the worker says it used.
+    pub usage: Value,
+    /// The commands that ran, for workers that run commands.
+    pub steps: Vec<StepOutcome>,
+}
+
+/// Why a turn ended.
+pub mod stops {
+    /// The worker says that it is done.
+    pub const END_TURN: &str = "end_turn";
+    /// The time of the job was up.
+    pub const TIMEOUT: &str = "timeout";
+    /// Nothing was heard for too long.
+    pub const INACTIVE: &str = "inactive";
+    /// The same was done over and over.
+    pub const NO_PROGRESS: &str = "no_progress";
+    /// The model refused.
+    pub const REFUSED: &str = "refused";
+    /// People wanted it to stop.
+    pub const CANCELLED: &str = "cancelled";
+    /// The worker's process ended in the middle.
+    pub const CRASHED: &str = "crashed";
+    /// A limit of the worker or its model: tokens, requests.
+    pub const LIMIT: &str = "limit";
+    /// The worker says that it failed.
+    pub const FAILED: &str = "failed";
+}
+
+/// How long a worker may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// When everything must have ended.
+    pub until: Instant,
+    /// How long it may take to be ready.
+    pub startup: Duration,
+    /// How long nothing may be heard of it.
+    pub inactive: Duration,
+    /// How long it has to end a turn by itself when it was told to.
+    pub grace: Duration,
+    /// How many uses of tools in a row are looked at: when they are all one of two, nothing comes of them.
+    pub repeats: usize,
+}
+
+impl Patience {
+    /// The usual limits, for a job that must have ended by then.
+    pub const fn until(until: Instant) -> Self {
+        Self {
+            until,
+            startup: Duration::from_mins(2),
+            inactive: Duration::from_mins(10),
+            grace: Duration::from_secs(3),
+            repeats: 24,
+        }
+    }
+}
+
+/// Why a worker does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// There is no recipe of that name.
+    #[error("there is no recipe for the agent {0}")]
+    NoRecipe(String),
+    /// The agent is not installed.
+    #[error("the agent {0} is not installed on this node: run `cynode-node agents install {0}`")]
+    NotInstalled(String),
+    /// The work names no model, and the agent needs one.
+    #[error("the work names no model for the agent {0}")]
+    NoModel(String),
+    /// The model has a name that no recipe can hold.
+    #[error("a model of the name {0:?} cannot be given to an agent")]
+    BadModel(String),
+    /// The sandbox could not be made.
+    #[error("the sandbox: {0}")]
+    Sandbox(#[from] SandboxError),
+    /// The worker was not ready in time.
+    #[error("{agent} was not ready within {seconds} s{}", after(.told))]
+    Slow {
+        /// Which.
+        agent: String,
+        /// How long it had.
+        seconds: u64,
+        /// The end of what it wrote.
+        told: String,
+    },
+    /// The worker ended before it was ready.
+    #[error("{agent} ended before it was ready{}", after(.told))]
+    Ended {
+        /// Which.
+        agent: String,
+        /// The end of what it wrote.
+        told: String,
+    },
+    /// The worker does not speak as it should.
+    #[error("{agent} answered {method} with: {told}")]
+    Refused {
+        /// Which.
+        agent: String,
+        /// What was asked.
+        method: &'static str,
+        /// What it said.
+        told: String,
+    },
+}
+
+fn after(told: &str) -> String {
+    if told.is_empty() { String::new() } else { format!("; it wrote: {told}") }
+}
+
+/// The worker that an assignment asks for; `agents` is the folder of the installed agents.
+pub fn worker(
+    choice: &WorkerChoice,
+    recipes: &Recipes,
+    agents: &Path,
+) -> Result<Box<dyn Worker>, WorkerError> {
+    Ok(match choice {
+        WorkerChoice::Acp { agent } => {
+            let recipe =
+                recipes.get(agent).ok_or_else(|| WorkerError::NoRecipe(agent.clone()))?.clone();
+            Box::new(acp::Acp::new(recipe, agents))
+        }
+        WorkerChoice::Command { steps } => Box::new(command::Command::new(steps.clone())),
+        WorkerChoice::Scripted { moves } => Box::new(scripted::Scripted::new(moves.clone())),
+    })
+}
+
+/// Sees when the same is done over and over: the last uses of tools were all one of two.
+#[derive(Debug)]
+struct Repetition {
+    window: usize,
+    last: VecDeque<u64>,
+}
+
+impl Repetition {
+    fn new(window: usize) -> Self {
+        Self { window, last: VecDeque::with_capacity(window) }
+    }
+
+    /// Notes a use; whether nothing comes of it any more.
+    fn stuck_after(&mut self, used: u64) -> bool {
+        if self.window < 3 {
+            return false;
+        }
+        if self.last.len() == self.window {
+            self.last.pop_front();
+        }
+        self.last.push_back(used);
+        let mut distinct: Vec<u64> = Vec::with_capacity(3);
+        for seen in &self.last {
+            if !distinct.contains(seen) {
+                distinct.push(*seen);
+            }
+        }
+        self.last.len() == self.window && distinct.len() <= 2
+    }
+}
+
+/// What several runs of a sandbox used together.
+fn together(ended: Option<Ended>, next: Ended) -> Ended {
+    let Some(before) = ended else { return next };
+    Ended {
+        cpu: before.cpu + next.cpu,
+        peak_memory: before.peak_memory.max(next.peak_memory),
+        out_of_memory: before.out_of_memory || next.out_of_memory,
+        ..next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_things_in_turn_are_no_progress_and_three_are() {
+        let mut two = Repetition::new(6);
+        let stuck: Vec<_> = (0..8).map(|at| two.stuck_after(at % 2)).collect();
+        assert_eq!(stuck, [false, false, false, false, false, true, true, true]);
+        let mut three = Repetition::new(6);
+        assert!(!(0..100).any(|at| three.stuck_after(at % 3)));
+    }
+
+    #[test]
+    fn something_new_starts_the_count_again() {
+        let mut seen = Repetition::new(4);
+        assert_eq!(
+            [1, 1, 1, 2, 3, 3, 3, 3].map(|used| seen.stuck_after(used)),
+            [false, false, false, true, false, false, true, true]
+        );
+    }
+}

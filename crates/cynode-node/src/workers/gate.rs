@@ -1,0 +1,132 @@
+//! Calls of tools from the node itself, through the same socket that the sandbox has: the gate cannot tell the difference.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use serde_json::{Map, Value, json};
+use tokio::net::UnixStream;
+
+use super::NO_KEY;
+
+/// The newest revision in which a client may be this simple.
+const REVISION: &str = "2025-11-25";
+/// The most bytes of an answer.
+const MOST: usize = 4 * 1024 * 1024;
+/// The most pages of the list of tools.
+const PAGES: usize = 50;
+
+/// Why a tool was not called, or said no.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GateError {
+    #[error("the gate cannot be reached: {0}")]
+    Unreachable(#[from] std::io::Error),
+    #[error("the gate broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the request is not one: {0}")]
+    Request(#[from] hyper::http::Error),
+    #[error("the gate's answer: {0}")]
+    Answer(String),
+    #[error("the gate answered {0}: {1}")]
+    Status(StatusCode, String),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The arguments that a tool takes, by name; none when the gate does not show it. The gate shows `pm.report` as `pm__report`.
+pub(super) async fn takes(socket: &Path, tool: &str) -> Result<Option<Vec<String>>, GateError> {
+    let names = [tool.to_owned(), tool.replace('.', "__")];
+    let named =
+        |one: &&Value| one["name"].as_str().is_some_and(|name| names.iter().any(|it| it == name));
+    let mut cursor = Value::Null;
+    for _ in 0..PAGES {
+        let page = match &cursor {
+            Value::Null => json!({}),
+            cursor => json!({ "cursor": cursor }),
+        };
+        let mut list = ask(socket, "tools/list", &page).await?;
+        let found = list["tools"].as_array().into_iter().flatten().find(named);
+        if let Some(found) = found {
+            let named = found["inputSchema"]["properties"].as_object();
+            return Ok(Some(named.map(Map::keys).into_iter().flatten().cloned().collect()));
+        }
+        cursor = list["nextCursor"].take();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// Calls a tool; what it gave.
+pub(super) async fn call(socket: &Path, tool: &str, arguments: &Value) -> Result<Value, GateError> {
+    let called = json!({ "name": tool, "arguments": arguments });
+    let result = ask(socket, "tools/call", &called).await?;
+    if result["isError"] == true {
+        let texts = result["content"].as_array().into_iter().flatten();
+        let texts: Vec<_> = texts.filter_map(|part| part["text"].as_str()).collect();
+        return Err(GateError::Refused(texts.join("\n")));
+    }
+    Ok(result)
+}
+
+async fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, GateError> {
+    let asked = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let request = Request::post("/mcp")
+        .header(header::HOST, "cynode")
+        .header(header::AUTHORIZATION, format!("Bearer {NO_KEY}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json, text/event-stream")
+        .header("mcp-protocol-version", REVISION)
+        .body(Full::new(Bytes::from(asked.to_string())))?;
+    let stream = TokioIo::new(UnixStream::connect(socket).await?);
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    let answered = async move {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST).collect().await;
+        let body = body.map_err(|error| GateError::Answer(error.to_string()))?.to_bytes();
+        Ok::<_, GateError>((status, body))
+    };
+    let (answered, _) = tokio::join!(answered, connection);
+    let (status, body) = answered?;
+    let text = String::from_utf8_lossy(&body);
+    if !status.is_success() {
+        return Err(GateError::Status(status, text.chars().take(2000).collect()));
+    }
+    let mut message = answer_in(&text)
+        .ok_or_else(|| GateError::Answer("it holds no answer to the question".into()))?;
+    match message["error"]["message"].as_str() {
+        Some(error) => Err(GateError::Refused(error.to_owned())),
+        None => Ok(message["result"].take()),
+    }
+}
+
+/// The answer in a body, which is either it or a stream of events of which one is it.
+fn answer_in(body: &str) -> Option<Value> {
+    let answers = |message: &Value| message["id"] == 1 && message.get("method").is_none();
+    let whole = serde_json::from_str::<Value>(body).ok().filter(answers);
+    whole.or_else(|| {
+        let data = body.lines().filter_map(|line| line.strip_prefix("data:"));
+        data.filter_map(|data| serde_json::from_str(data.trim_start()).ok()).find(answers)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_found_alone_and_in_a_stream() {
+        let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": {} });
+        assert_eq!(answer_in(&answer.to_string()), Some(answer.clone()));
+        let stream = format!(
+            ": hello\n\nevent: message\ndata: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}}\n\ndata: {answer}\n\n"
+        );
+        assert_eq!(answer_in(&stream), Some(answer));
+        assert_eq!(answer_in("nonsense"), None);
+        assert_eq!(answer_in(r#"{"id": 1, "method": "roots/list"}"#), None);
+    }
+}

@@ -1,0 +1,381 @@
+//! Programs that run inside the sandbox from their start to their end.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cynode_wire::nodes::Happened;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior, interval_at, sleep_until},
+};
+
+use super::{HOME, Order, Runs};
+use crate::sandbox::{Bind, Ended, SandboxError};
+
+/// How often what was written is passed on when no line ends.
+const FLUSH: Duration = Duration::from_millis(500);
+/// The most bytes of one piece of output.
+const PIECE: usize = 8 * 1024;
+
+/// The environment that every program gets.
+pub(super) fn environment() -> BTreeMap<String, String> {
+    [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", HOME),
+        ("USER", "agent"),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+        ("NO_PROXY", "127.0.0.1,localhost"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// A program to run, and what is wanted of it.
+pub(super) struct Program<'a> {
+    pub(super) argv: &'a [String],
+    /// What it sees beside the job's own folders.
+    pub(super) binds: &'a [Bind],
+    /// What it reads.
+    pub(super) input: &'a [u8],
+    /// When it must have ended.
+    pub(super) until: Instant,
+    /// How many bytes of each stream are passed on.
+    pub(super) most: usize,
+    /// How many bytes of the end are kept.
+    pub(super) keep: usize,
+}
+
+/// What came of a program.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) ended: Ended,
+    pub(super) how: How,
+    /// The end of what it wrote.
+    pub(super) output: String,
+    /// Whether that is not all.
+    pub(super) truncated: bool,
+    pub(super) took: Duration,
+}
+
+/// How a program came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// By itself, or by a limit of its sandbox.
+    Itself,
+    /// Its time was up.
+    Late,
+    /// People wanted it to stop.
+    Cancelled,
+}
+
+impl Finished {
+    pub(super) fn succeeded(&self) -> bool {
+        self.how == How::Itself && self.ended.exit_code == Some(0)
+    }
+}
+
+/// Listens to orders for workers that cannot be told anything in the middle.
+pub(super) struct Ear<'a> {
+    orders: &'a mut mpsc::Receiver<Order>,
+    events: mpsc::Sender<Happened>,
+    paused: bool,
+    deaf: bool,
+}
+
+impl<'a> Ear<'a> {
+    pub(super) fn new(
+        orders: &'a mut mpsc::Receiver<Order>,
+        events: mpsc::Sender<Happened>,
+    ) -> Self {
+        Self { orders, events, paused: false, deaf: false }
+    }
+
+    /// Returns when it is to stop, and never otherwise.
+    pub(super) async fn cancelled(&mut self) {
+        loop {
+            if self.deaf {
+                std::future::pending::<()>().await;
+            }
+            match self.orders.recv().await {
+                Some(Order::Cancel) => return,
+                Some(Order::Pause) => self.paused = true,
+                Some(Order::Continue) => self.paused = false,
+                Some(Order::Tell(text)) => {
+                    let text = format!("This worker follows its list and cannot be told: {text}");
+                    tell(&self.events, Happened::Note { text }).await;
+                }
+                None => self.deaf = true,
+            }
+        }
+    }
+
+    /// Waits while there is a pause; whether it may go on.
+    pub(super) async fn may_go_on(&mut self, until: Instant) -> bool {
+        loop {
+            let order = match self.orders.try_recv() {
+                Ok(order) => Some(order),
+                Err(_) if !self.paused => return true,
+                Err(_) => tokio::select! {
+                    order = self.orders.recv() => order,
+                    () = sleep_until(until) => return false,
+                },
+            };
+            match order {
+                Some(Order::Pause) => self.paused = true,
+                Some(Order::Continue | Order::Tell(_)) => self.paused = false,
+                Some(Order::Cancel) | None => return false,
+            }
+        }
+    }
+}
+
+/// Tells what happened. When nobody listens any more, nobody needs to know.
+pub(super) async fn tell(events: &mpsc::Sender<Happened>, happened: Happened) {
+    let _ = events.send(happened).await;
+}
+
+/// Runs a program to its end and passes on what it writes.
+pub(super) async fn run(
+    sandbox: &dyn Runs,
+    program: Program<'_>,
+    events: &mpsc::Sender<Happened>,
+    ear: &mut Ear<'_>,
+) -> Result<Finished, SandboxError> {
+    let started = Instant::now();
+    let mut running = sandbox.run(program.argv, &environment(), program.binds).await?;
+    let (mut stdin, mut stdout, mut stderr) =
+        (running.stdin.take(), running.stdout.take(), running.stderr.take());
+    let mut tail = Tail::new(program.keep);
+    let mut out = Output::new("stdout", program.most);
+    let mut err = Output::new("stderr", program.most);
+    let (mut first, mut second) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut input = program.input;
+    let mut flush = interval_at(started + FLUSH, FLUSH);
+    flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let how = loop {
+        if input.is_empty() {
+            stdin = None;
+        }
+        if stdout.is_none() && stderr.is_none() {
+            break How::Itself;
+        }
+        let happened = tokio::select! {
+            read = some(&mut stdout, &mut first) => match read {
+                Some(length) => {
+                    tail.take(&first[..length]);
+                    out.take(&first[..length])
+                }
+                None => {
+                    stdout = None;
+                    out.end()
+                }
+            },
+            read = some(&mut stderr, &mut second) => match read {
+                Some(length) => {
+                    tail.take(&second[..length]);
+                    err.take(&second[..length])
+                }
+                None => {
+                    stderr = None;
+                    err.end()
+                }
+            },
+            written = async {
+                match &mut stdin {
+                    Some(stdin) => stdin.write(input).await.unwrap_or(0),
+                    None => std::future::pending().await,
+                }
+            } => {
+                // A program that does not read to the end is its own affair.
+                input = if written == 0 { &[] } else { &input[written..] };
+                Vec::new()
+            }
+            _ = flush.tick() => [out.flush(), err.flush()].into_iter().flatten().collect(),
+            () = ear.cancelled() => break How::Cancelled,
+            () = sleep_until(program.until) => break How::Late,
+        };
+        for happened in happened {
+            tell(events, happened).await;
+        }
+    };
+    if how != How::Itself {
+        running.kill();
+    }
+    for happened in out.end().into_iter().chain(err.end()) {
+        tell(events, happened).await;
+    }
+    let ended = running.wait().await;
+    let truncated = tail.lost || out.left_out + err.left_out > 0;
+    Ok(Finished { ended, how, output: tail.text(), truncated, took: started.elapsed() })
+}
+
+/// Writes a file, with the folders above it. The path is below the sandbox's own root: no link of the sandbox leads out of it.
+pub(super) async fn write_file(
+    sandbox: &dyn Runs,
+    path: &str,
+    text: &str,
+    until: Instant,
+    events: &mpsc::Sender<Happened>,
+    ear: &mut Ear<'_>,
+) -> Result<Finished, SandboxError> {
+    const WRITE: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+    let argv = ["/bin/sh", "-c", WRITE, "sh", path].map(str::to_owned);
+    let (input, binds) = (text.as_bytes(), &[][..]);
+    let program = Program { argv: &argv, binds, input, until, most: PIECE, keep: PIECE };
+    run(sandbox, program, events, ear).await
+}
+
+/// Reads some bytes; none at the end. Waits for ever when there is nothing to read from.
+pub(super) async fn some<R: AsyncRead + Unpin>(
+    from: &mut Option<R>,
+    into: &mut [u8],
+) -> Option<usize> {
+    match from {
+        Some(from) => from.read(into).await.ok().filter(|length| *length > 0),
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of what was written.
+#[derive(Debug)]
+pub(super) struct Tail {
+    bytes: Vec<u8>,
+    keep: usize,
+    lost: bool,
+}
+
+impl Tail {
+    pub(super) fn new(keep: usize) -> Self {
+        Self { bytes: Vec::new(), keep, lost: false }
+    }
+
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        // Let it grow to twice the size, so that bytes are moved seldom.
+        if self.bytes.len() > 2 * self.keep {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if let Some(over) = self.bytes.len().checked_sub(self.keep).filter(|over| *over > 0) {
+            self.bytes.drain(..over);
+            self.lost = true;
+        }
+    }
+
+    pub(super) fn text(&mut self) -> String {
+        self.cut();
+        String::from_utf8_lossy(&self.bytes).trim_start_matches('\u{fffd}').to_owned()
+    }
+}
+
+/// What a program writes to one stream, passed on in whole lines where there are any, and not more than is wanted.
+#[derive(Debug)]
+pub(super) struct Output {
+    stream: &'static str,
+    pending: Vec<u8>,
+    room: usize,
+    left_out: u64,
+    noted: bool,
+}
+
+impl Output {
+    pub(super) fn new(stream: &'static str, most: usize) -> Self {
+        Self { stream, pending: Vec::new(), room: most, left_out: 0, noted: false }
+    }
+
+    /// Takes what was written; gives what is to be told now.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<Happened> {
+        let kept = bytes.len().min(self.room);
+        self.room -= kept;
+        self.left_out += (bytes.len() - kept) as u64;
+        self.pending.extend_from_slice(&bytes[..kept]);
+        if self.pending.len() >= PIECE || self.room == 0 {
+            return self.flush().into_iter().collect();
+        }
+        let Some(line) = self.pending.iter().rposition(|byte| *byte == b'\n') else {
+            return Vec::new();
+        };
+        let rest = self.pending.split_off(line + 1);
+        let told = self.told();
+        self.pending = rest;
+        told.into_iter().collect()
+    }
+
+    /// What has waited for the end of its line. A character that is not all there yet goes on waiting.
+    pub(super) fn flush(&mut self) -> Option<Happened> {
+        let whole = match std::str::from_utf8(&self.pending) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.pending.len(),
+        };
+        let rest = self.pending.split_off(whole);
+        let told = self.told();
+        self.pending = rest;
+        told
+    }
+
+    /// What is left at the end, and whether something is missing.
+    pub(super) fn end(&mut self) -> Vec<Happened> {
+        let mut told: Vec<_> = self.told().into_iter().collect();
+        if self.left_out > 0 && !self.noted {
+            self.noted = true;
+            told.push(Happened::Truncated { bytes: self.left_out });
+        }
+        told
+    }
+
+    fn told(&mut self) -> Option<Happened> {
+        let bytes = std::mem::take(&mut self.pending);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        (!text.is_empty()).then(|| Happened::Output { stream: self.stream.to_owned(), text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> Happened {
+        Happened::Output { stream: "stdout".into(), text: text.into() }
+    }
+
+    #[test]
+    fn output_is_told_in_whole_lines_and_the_rest_when_asked_for() {
+        let mut out = Output::new("stdout", 1000);
+        assert_eq!(out.take(b"one\ntwo\nth"), [output("one\ntwo\n")]);
+        assert_eq!(out.take(b"re"), []);
+        assert_eq!(out.flush(), Some(output("three".get(..4).unwrap())));
+        assert_eq!(out.take(b"e"), []);
+        assert_eq!(out.end(), [output("e")]);
+    }
+
+    #[test]
+    fn a_character_in_two_pieces_is_told_whole() {
+        let mut out = Output::new("stdout", 1000);
+        let bytes = "é".as_bytes();
+        assert_eq!(out.take(&bytes[..1]), []);
+        assert_eq!(out.flush(), None);
+        assert_eq!(out.take(&bytes[1..]), []);
+        assert_eq!(out.flush(), Some(output("é")));
+    }
+
+    #[test]
+    fn too_much_output_is_cut_and_said_to_be() {
+        let mut out = Output::new("stdout", 4);
+        assert_eq!(out.take(b"abcdef"), [output("abcd")]);
+        assert_eq!(out.take(b"gh"), []);
+        assert_eq!(out.end(), [Happened::Truncated { bytes: 4 }]);
+        assert_eq!(out.end(), []);
+    }
+
+    #[test]
+    fn the_tail_is_the_end_and_knows_that_it_is_not_all() {
+        let mut tail = Tail::new(4);
+        tail.take(b"abc");
+        assert_eq!((tail.text(), tail.lost), ("abc".into(), false));
+        tail.take(b"defghi");
+        assert_eq!((tail.text(), tail.lost), ("fghi".into(), true));
+    }
+}

@@ -1,0 +1,293 @@
+//! Fetches coding agents at the user's request, and finds those that are there.
+//!
+//! An agent is a folder `NAME` below the node's agents folder, made by npm from the recipe's lock: every package is checked against
+//! the digest in it. No script of a package is run, here or later: the programs run in sandboxes only.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use cynode_wire::nodes::AgentReport;
+use serde_json::json;
+use tokio::{process::Command, sync::mpsc, time::Instant};
+
+use super::{
+    AGENTS, Recipe, Recipes, Runs,
+    inside::{self, Ear, Program},
+};
+use crate::sandbox::SandboxError;
+
+/// Says which recipe a folder was made from; written last.
+const MARK: &str = "cynode-agent.json";
+
+/// Why an agent was not installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// npm is not there.
+    #[error(
+        "npm cannot be started ({0}): install Node.js with npm on this machine, it is only needed to fetch agents"
+    )]
+    NoNpm(io::Error),
+    /// npm failed.
+    #[error("npm could not fetch {agent}: {told}")]
+    Npm {
+        /// The agent.
+        agent: String,
+        /// The end of what npm said.
+        told: String,
+    },
+    /// A program that the recipe names is not in what was fetched: it is not made for this machine.
+    #[error("{agent} has no program for this machine: {path} is missing")]
+    NoProgram {
+        /// The agent.
+        agent: String,
+        /// What is missing.
+        path: String,
+    },
+    /// A folder or file could not be written.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Fetches an agent into `agents`. What was there before is replaced when everything is in place; sessions that use it go on.
+pub async fn install(recipe: &Recipe, agents: &Path) -> Result<PathBuf, InstallError> {
+    let at = |path: &Path| {
+        let path = path.display().to_string();
+        move |error| InstallError::Io { path, error }
+    };
+    let (new, old) = (
+        agents.join(format!(".{}.new", recipe.name)),
+        agents.join(format!(".{}.old", recipe.name)),
+    );
+    remove(&new).map_err(at(&new))?;
+    remove(&old).map_err(at(&old))?;
+    fs::create_dir_all(&new).map_err(at(&new))?;
+    let package = json!({
+        "private": true,
+        "dependencies": recipe.packages,
+        "optionalDependencies": recipe.native,
+    });
+    write(&new.join("package.json"), &package.to_string()).map_err(at(&new))?;
+    let command = match &recipe.lock {
+        Some(lock) => {
+            write(&new.join("package-lock.json"), lock).map_err(at(&new))?;
+            "ci"
+        }
+        None => "install",
+    };
+    let npm = Command::new("npm")
+        .args([
+            command,
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--no-progress",
+            "--loglevel=error",
+        ])
+        .current_dir(&new)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let done = npm.await.map_err(InstallError::NoNpm)?;
+    if !done.status.success() {
+        let mut told = inside::Tail::new(2000);
+        told.take(&done.stdout);
+        told.take(&done.stderr);
+        return Err(InstallError::Npm { agent: recipe.name.clone(), told: told.text() });
+    }
+    let programs = programs(recipe, &new);
+    for program in &programs {
+        let missing = |_| InstallError::NoProgram {
+            agent: recipe.name.clone(),
+            path: program.strip_prefix(&new).unwrap_or(program).display().to_string(),
+        };
+        fs::metadata(program).map_err(missing)?;
+    }
+    // Sandboxes run as somebody else, who must be able to read it all.
+    open(&new).map_err(at(&new))?;
+    if let Some(program) = programs.first() {
+        fs::set_permissions(program, Permissions::from_mode(0o755)).map_err(at(program))?;
+    }
+    write(&new.join(MARK), &mark(recipe)).map_err(at(&new))?;
+    let place = agents.join(&recipe.name);
+    if place.exists() {
+        fs::rename(&place, &old).map_err(at(&place))?;
+    }
+    fs::rename(&new, &place).map_err(at(&place))?;
+    remove(&old).map_err(at(&old))?;
+    Ok(place)
+}
+
+/// Whether the agent is there as its recipe wants it.
+pub fn is_installed(recipe: &Recipe, agents: &Path) -> bool {
+    let place = agents.join(&recipe.name);
+    fs::read_to_string(place.join(MARK)).is_ok_and(|found| found == mark(recipe))
+        && programs(recipe, &place).iter().all(|program| program.is_file())
+}
+
+/// The agents that are there, each with the version that it prints when it is run in the sandbox.
+/// One that cannot even do that is left out, and the reason given.
+pub async fn measure(
+    recipes: &Recipes,
+    agents: &Path,
+    sandbox: &dyn Runs,
+    until: Instant,
+) -> (Vec<AgentReport>, Vec<(String, MeasureError)>) {
+    let (mut found, mut broken) = (Vec::new(), Vec::new());
+    for recipe in recipes.iter().filter(|recipe| is_installed(recipe, agents)) {
+        match version(recipe, agents, sandbox, until).await {
+            Ok(version) => found.push(AgentReport { agent: recipe.name.clone(), version }),
+            Err(error) => broken.push((recipe.name.clone(), error)),
+        }
+    }
+    (found, broken)
+}
+
+/// Why the version of an agent is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The sandbox could not be made.
+    #[error("the sandbox: {0}")]
+    Sandbox(#[from] SandboxError),
+    /// It did not print one.
+    #[error("it printed no version but: {0}")]
+    NoVersion(String),
+}
+
+/// The version that an agent prints.
+async fn version(
+    recipe: &Recipe,
+    agents: &Path,
+    sandbox: &dyn Runs,
+    until: Instant,
+) -> Result<String, MeasureError> {
+    let argv = recipe.version_argv();
+    let binds = [super::acp::bind(recipe, &agents.join(&recipe.name))];
+    let (events, mut told) = mpsc::channel(8);
+    let (_, mut orders) = mpsc::channel(1);
+    let mut ear = Ear::new(&mut orders, events.clone());
+    let program = Program { argv: &argv, binds: &binds, input: &[], until, most: 0, keep: 2000 };
+    let run = inside::run(sandbox, program, &events, &mut ear);
+    let drain = async { while told.recv().await.is_some() {} };
+    let finished = tokio::select! {
+        finished = run => finished?,
+        () = drain => return Err(MeasureError::NoVersion(String::new())),
+    };
+    version_in(&finished.output).ok_or(MeasureError::NoVersion(finished.output))
+}
+
+/// The first word that looks like a version.
+fn version_in(text: &str) -> Option<String> {
+    let words = text.split_whitespace().map(|word| word.trim_start_matches('v'));
+    let looks = |word: &&str| {
+        word.starts_with(|first: char| first.is_ascii_digit())
+            && word.contains('.')
+            && word.len() <= 64
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte))
+    };
+    words.into_iter().find(looks).map(str::to_owned)
+}
+
+/// The files of the agent that its recipe starts, on the host.
+fn programs(recipe: &Recipe, place: &Path) -> Vec<PathBuf> {
+    let inside = format!("{AGENTS}/{}/", recipe.name);
+    let argv = recipe.argv("");
+    argv.iter().filter_map(|word| word.strip_prefix(&inside)).map(|word| place.join(word)).collect()
+}
+
+/// What the mark of an agent says.
+fn mark(recipe: &Recipe) -> String {
+    let packages = json!({ "packages": recipe.packages, "native": recipe.native });
+    json!({ "agent": recipe.name, "made_of": packages }).to_string()
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Lets everybody read a folder and what is in it, and nobody else change it. Links are left alone.
+fn open(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            open(&entry.path())?;
+        } else if kind.is_file() {
+            let runs = entry.metadata()?.permissions().mode() & 0o100 != 0;
+            let mode = if runs { 0o755 } else { 0o644 };
+            fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_in_what_programs_print() {
+        for (printed, version) in [
+            (" 1.52.0\n", Some("1.52.0")),
+            ("codex-cli 0.166.0", Some("0.166.0")),
+            ("2.1.312 (Claude Code)", Some("2.1.312")),
+            ("v22.23.3", Some("22.23.3")),
+            ("error: no such file", None),
+            ("", None),
+        ] {
+            assert_eq!(version_in(printed).as_deref(), version, "{printed}");
+        }
+    }
+
+    #[test]
+    fn an_agent_is_there_only_when_it_is_whole_and_of_the_versions_of_its_recipe() {
+        let agents = tempfile::tempdir().unwrap();
+        let mut recipe = Recipes::built_in().unwrap().get("goose").unwrap().clone();
+        assert!(!is_installed(&recipe, agents.path()));
+        let place = agents.path().join("goose");
+        let program = programs(&recipe, &place).remove(0);
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(&program, "").unwrap();
+        assert!(!is_installed(&recipe, agents.path()), "nothing says that npm was done");
+        fs::write(place.join(MARK), mark(&recipe)).unwrap();
+        assert!(is_installed(&recipe, agents.path()));
+        recipe.packages.insert("@aaif/goose-binary-linux-x64".into(), "2.0.0".into());
+        assert!(!is_installed(&recipe, agents.path()), "the recipe wants another version");
+    }
+
+    #[test]
+    fn everybody_may_read_an_agent_and_nobody_change_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (inner, file, program) = (
+            folder.path().join("a"),
+            folder.path().join("a/file"),
+            folder.path().join("a/program"),
+        );
+        fs::create_dir(&inner).unwrap();
+        fs::write(&file, "").unwrap();
+        fs::write(&program, "").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+        open(folder.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode(&inner), mode(&file), mode(&program)], [0o755, 0o644, 0o755]);
+    }
+}

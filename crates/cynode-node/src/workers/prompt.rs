@@ -1,0 +1,170 @@
+//! What an agent is told: made from the structured context of its work and from nothing else.
+
+use std::fmt::Write as _;
+
+use cynode_core::agents::AgentRole;
+use cynode_wire::{
+    nodes::Assignment,
+    work::{CommitRule, StructuredContext},
+};
+
+/// How a session of an agent comes to its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// For the first time.
+    First,
+    /// Again, and it remembers what it did.
+    Resumed,
+    /// Again, in the same workspace, but it remembers nothing.
+    Forgotten,
+}
+
+/// What an agent is told.
+pub fn prompt(assignment: &Assignment, taken: Taken) -> String {
+    match taken {
+        Taken::First => whole(assignment),
+        Taken::Forgotten => format!(
+            "An earlier session worked on this in the same workspace and was interrupted. Look at what is there (`git status`, `git diff`)\n\
+             before you begin, keep what is good and do nothing twice.\n\n{}",
+            whole(assignment)
+        ),
+        Taken::Resumed => format!(
+            "You were interrupted and have been taken up again, in the same workspace. What you did before is still there, also what was\n\
+             under way when you were interrupted may have been done: look (`git status`, `git diff`) before you go on, do nothing twice,\n\
+             and finish the work.\n\n{}",
+            ending(assignment)
+        ),
+    }
+}
+
+fn whole(assignment: &Assignment) -> String {
+    let work = &assignment.work;
+    let mut text = format!("# {}\n\n{}\n", one_line(&assignment.title), calling(work.role));
+    context(&mut text, &work.context);
+    text.push('\n');
+    text.push_str(&ending(assignment));
+    text
+}
+
+/// Who the agent is in this work.
+const fn calling(role: AgentRole) -> &'static str {
+    match role {
+        AgentRole::ProjectManager => "You manage this work: decide, do not implement.",
+        AgentRole::ProjectAnalyst => "You verify this work: look, judge, change nothing.",
+        AgentRole::Architect => {
+            "You are the architect: lay out how this is to be built, and write that down for those who build it."
+        }
+        AgentRole::Designer => {
+            "You are the designer: decide what people see and do, and write that down for those who build it."
+        }
+        AgentRole::Developer => {
+            "You are the developer: make the change, and make sure that it works."
+        }
+        AgentRole::Reviewer => {
+            "You are the reviewer: judge the change that is in this workspace, and change nothing yourself."
+        }
+        AgentRole::Tester => "You are the tester: find out whether the change works, by trying it.",
+        AgentRole::Fixer => "You are the fixer: mend what was found wrong, and nothing else.",
+        AgentRole::WorkflowRunner => "You drive this work.",
+    }
+}
+
+fn context(text: &mut String, context: &StructuredContext) {
+    // Written out field by field, so that a new one cannot be forgotten.
+    let StructuredContext {
+        task_summary,
+        requirements,
+        architecture,
+        key_paths,
+        patterns,
+        files_to_modify,
+        files_to_read_first,
+        pattern_reference,
+        constraints,
+        spec_artifact_path,
+        design_artifact_path,
+        revision_feedback,
+    } = context;
+    section(text, "What is to be done", task_summary);
+    if let Some(feedback) = revision_feedback {
+        section(text, "What the last attempt got wrong: mend this first", &feedback.summary);
+        let findings = feedback.findings.iter().map(|finding| {
+            let severity = format!("{:?}", finding.severity).to_lowercase();
+            format!("({severity}) {}", finding.text)
+        });
+        list(text, "What was found wrong, one by one", findings);
+    }
+    list(text, "What must hold at the end", requirements.iter().cloned());
+    list(text, "What must not be done otherwise", constraints.iter().cloned());
+    let read = files_to_read_first.iter().map(|path| quoted(path));
+    list(text, "Read these before anything else", read);
+    let change = files_to_modify.iter().map(|path| quoted(path));
+    list(text, "Change these files and, unless it cannot be done otherwise, no others", change);
+    list(text, "What the architect left for you", spec_artifact_path.iter().map(|it| quoted(it)));
+    list(text, "What the designer left for you", design_artifact_path.iter().map(|it| quoted(it)));
+    section(text, "How the project is laid out", architecture);
+    let paths = key_paths.iter().map(|(path, what)| format!("{}: {what}", quoted(path)));
+    list(text, "Places worth knowing", paths);
+    let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quoted(name)));
+    list(text, "How things are done here", ways);
+    section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
+}
+
+/// How the work ends: what becomes of the files, and the report.
+fn ending(assignment: &Assignment) -> String {
+    let task = assignment.task_id;
+    let files = match assignment.work.commit {
+        CommitRule::IfChanged => {
+            "What you change in the workspace becomes a commit when you are done; do not commit or push yourself."
+        }
+        CommitRule::Required => {
+            "What you change in the workspace becomes a commit when you are done; do not commit or push yourself. \
+             Without a change the work counts as failed."
+        }
+        CommitRule::Never => "Whatever you change in the workspace is thrown away afterwards.",
+    };
+    let kinds = match assignment.work.role {
+        AgentRole::Reviewer => {
+            "`review_approved`, or `review_changes_requested` with each finding in `summary`"
+        }
+        AgentRole::Tester => "`tests_passed`, or `tests_failed` with what failed in `summary`",
+        _ => "`work_completed`",
+    };
+    format!(
+        "## How it ends\n\n\
+         You work alone in a sandbox without a network; nobody answers questions in the conversation. {files}\n\n\
+         When you are done, call the tool `pm.report` (you may see it with a prefix and underscores, as `cynode__pm__report`) exactly once with\n\
+         `task_id` \"{task}\", `kind` {kinds}, and in `summary` what you did in a few sentences. When you cannot go on, report\n\
+         `work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.\n"
+    )
+}
+
+/// A section with a text in it, when there is one. A line of it cannot be taken for a title of ours.
+fn section(text: &mut String, title: &str, body: &str) {
+    if body.is_empty() {
+        return;
+    }
+    let _ = write!(text, "\n## {title}\n\n");
+    for line in body.split('\n') {
+        let like_a_title = line.trim_start_matches(' ').starts_with('#');
+        let _ = writeln!(text, "{}{line}", if like_a_title { " " } else { "" });
+    }
+}
+
+/// A section with a list in it. The further lines of an item belong to it and cannot be taken for another.
+fn list(text: &mut String, title: &str, items: impl Iterator<Item = String>) {
+    let items: Vec<_> = items.map(|item| format!("- {}", item.replace('\n', "\n  "))).collect();
+    section(text, title, &items.join("\n"));
+}
+
+/// A path or a name, apart from the words around it.
+fn quoted(text: &str) -> String {
+    if text.contains(['`', '\n']) { format!("{text:?}") } else { format!("`{text}`") }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

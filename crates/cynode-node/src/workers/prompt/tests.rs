@@ -1,0 +1,291 @@
+use std::collections::BTreeMap;
+
+use cynode_core::ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId};
+use cynode_wire::{
+    accounts::SecretText,
+    work::{
+        CommitRule, Placement, RevisionFeedback, SandboxNeeds, StructuredContext, Work,
+        WorkerChoice,
+    },
+    workflow::{Finding, Severity},
+};
+use proptest::{collection, option, prelude::*};
+use uuid::Uuid;
+
+use super::*;
+
+fn assignment(context: StructuredContext) -> Assignment {
+    let id = |number: u128| Uuid::from_u128(0x0192_d5c8_b6f0_7cc1_a1a3_c2b4_d5e6_f700 + number);
+    Assignment {
+        job_id: JobId::from_uuid(id(1)),
+        task_id: TaskId::from_uuid(id(2)),
+        run_id: RunId::from_uuid(id(3)),
+        project_id: ProjectId::from_uuid(id(4)),
+        unit: "greet".parse().unwrap(),
+        title: "Greet people\nby name".into(),
+        attempt: 2,
+        fencing_token: 7,
+        work: Work {
+            role: AgentRole::Developer,
+            worker: WorkerChoice::Acp { agent: "goose".into() },
+            context,
+            models: vec!["m".into()],
+            tools: None,
+            sandbox: SandboxNeeds::default(),
+            placement: Placement::default(),
+            commit: CommitRule::Required,
+        },
+        base: None,
+        branch: "cynode/greet".into(),
+        agent_token: SecretText("the-token".into()),
+        agent_token_id: AgentTokenId::from_uuid(id(5)),
+        seconds_left: 600,
+        trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
+    }
+}
+
+#[test]
+fn every_field_has_its_place_in_the_prompt() {
+    let context = StructuredContext {
+        task_summary: "People are greeted by name.".into(),
+        requirements: vec![
+            "`greet Ada` prints `Hello, Ada`.".into(),
+            "Two lines:\nthis too.".into(),
+        ],
+        architecture: "One program.\n# It is small.".into(),
+        key_paths: BTreeMap::from([("src/main.rs".into(), "the program".into())]),
+        patterns: BTreeMap::from([("errors".into(), "with `thiserror`".into())]),
+        files_to_modify: vec!["src/main.rs".into()],
+        files_to_read_first: vec!["README.md".into()],
+        pattern_reference: Some("Do as `src/bye.rs` does.".into()),
+        constraints: vec!["No new dependency.".into()],
+        spec_artifact_path: Some("docs/spec.md".into()),
+        design_artifact_path: Some("docs/design.md".into()),
+        revision_feedback: Some(RevisionFeedback {
+            summary: "Nobody was greeted.".into(),
+            findings: vec![Finding {
+                severity: Severity::Major,
+                text: "The name is missing.".into(),
+            }],
+        }),
+    };
+    let expected = r#"# Greet people by name
+
+You are the developer: make the change, and make sure that it works.
+
+## What is to be done
+
+People are greeted by name.
+
+## What the last attempt got wrong: mend this first
+
+Nobody was greeted.
+
+## What was found wrong, one by one
+
+- (major) The name is missing.
+
+## What must hold at the end
+
+- `greet Ada` prints `Hello, Ada`.
+- Two lines:
+  this too.
+
+## What must not be done otherwise
+
+- No new dependency.
+
+## Read these before anything else
+
+- `README.md`
+
+## Change these files and, unless it cannot be done otherwise, no others
+
+- `src/main.rs`
+
+## What the architect left for you
+
+- `docs/spec.md`
+
+## What the designer left for you
+
+- `docs/design.md`
+
+## How the project is laid out
+
+One program.
+ # It is small.
+
+## Places worth knowing
+
+- `src/main.rs`: the program
+
+## How things are done here
+
+- `errors`: with `thiserror`
+
+## An example to follow
+
+Do as `src/bye.rs` does.
+
+## How it ends
+
+You work alone in a sandbox without a network; nobody answers questions in the conversation. What you change in the workspace becomes a commit when you are done; do not commit or push yourself. Without a change the work counts as failed.
+
+When you are done, call the tool `pm.report` (you may see it with a prefix and underscores, as `cynode__pm__report`) exactly once with
+`task_id` "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f702", `kind` `work_completed`, and in `summary` what you did in a few sentences. When you cannot go on, report
+`work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.
+"#;
+    assert_eq!(prompt(&assignment(context), Taken::First), expected);
+}
+
+#[test]
+fn an_empty_context_gives_only_who_what_and_how_it_ends() {
+    let told = prompt(&assignment(StructuredContext::default()), Taken::First);
+    let titles: Vec<_> = told.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(titles, ["# Greet people by name", "## How it ends"]);
+}
+
+#[test]
+fn reviewers_and_testers_are_told_to_report_their_verdict() {
+    let mut assignment = assignment(StructuredContext::default());
+    for (role, kinds) in [
+        (AgentRole::Reviewer, ["`review_approved`", "`review_changes_requested`"]),
+        (AgentRole::Tester, ["`tests_passed`", "`tests_failed`"]),
+    ] {
+        assignment.work.role = role;
+        let told = prompt(&assignment, Taken::First);
+        assert!(kinds.iter().all(|kind| told.contains(kind)), "{told}");
+        assert!(!told.contains("work_completed"), "{told}");
+    }
+}
+
+#[test]
+fn whoever_was_interrupted_is_told_to_look_first_and_is_told_all_only_when_it_has_forgotten() {
+    let context = StructuredContext { task_summary: "Greet.".into(), ..Default::default() };
+    let assignment = assignment(context);
+    let resumed = prompt(&assignment, Taken::Resumed);
+    let forgotten = prompt(&assignment, Taken::Forgotten);
+    for told in [&resumed, &forgotten] {
+        assert!(told.contains("do nothing twice") && told.contains("`pm.report`"), "{told}");
+    }
+    assert!(!resumed.contains("What is to be done"), "{resumed}");
+    assert!(forgotten.ends_with(&prompt(&assignment, Taken::First)), "{forgotten}");
+}
+
+#[test]
+fn the_token_is_never_in_it() {
+    for taken in [Taken::First, Taken::Resumed, Taken::Forgotten] {
+        assert!(!prompt(&assignment(StructuredContext::default()), taken).contains("the-token"));
+    }
+}
+
+/// Words made of what has a meaning in the prompt.
+fn words() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("#"),
+        Just("## What is to be done"),
+        Just("- "),
+        Just("\n"),
+        Just("`"),
+        Just("`: "),
+        Just(" "),
+        Just("("),
+        Just("a"),
+        Just("(major) "),
+        Just("\""),
+        Just("\\")
+    ];
+    collection::vec(piece, 1..6).prop_map(|pieces| pieces.concat())
+}
+
+fn contexts() -> impl Strategy<Value = StructuredContext> {
+    let severity = prop_oneof![Just(Severity::Critical), Just(Severity::Note)];
+    let finding = (severity, words()).prop_map(|(severity, text)| Finding { severity, text });
+    let feedback = (words(), collection::vec(finding, 0..3))
+        .prop_map(|(summary, findings)| RevisionFeedback { summary, findings });
+    let lists = || collection::vec(words(), 0..3);
+    let maps = || collection::btree_map(words(), words(), 0..3);
+    (
+        (words(), lists(), words(), maps(), maps(), lists()),
+        (lists(), option::of(words()), lists(), option::of(words()), option::of(words())),
+        option::of(feedback),
+    )
+        .prop_map(|(first, second, revision_feedback)| StructuredContext {
+            task_summary: first.0,
+            requirements: first.1,
+            architecture: first.2,
+            key_paths: first.3,
+            patterns: first.4,
+            files_to_modify: first.5,
+            files_to_read_first: second.0,
+            pattern_reference: second.1,
+            constraints: second.2,
+            spec_artifact_path: second.3,
+            design_artifact_path: second.4,
+            revision_feedback,
+        })
+}
+
+/// The context with one field as in another.
+fn mixed(
+    context: &StructuredContext,
+    other: &StructuredContext,
+    field: usize,
+) -> StructuredContext {
+    let mut mixed = serde_json::to_value(context).unwrap();
+    let other = serde_json::to_value(other).unwrap();
+    let fields = [
+        "task_summary",
+        "requirements",
+        "architecture",
+        "key_paths",
+        "patterns",
+        "files_to_modify",
+        "files_to_read_first",
+        "pattern_reference",
+        "constraints",
+        "spec_artifact_path",
+        "design_artifact_path",
+        "revision_feedback",
+    ];
+    let (name, object) = (fields[field], mixed.as_object_mut().unwrap());
+    object.remove(name);
+    object.extend(other.get(name).map(|value| (name.to_owned(), value.clone())));
+    serde_json::from_value(mixed).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn different_contexts_give_different_prompts(one in contexts(), two in contexts(), field in 0..12_usize) {
+        let near = mixed(&one, &two, field);
+        let told = prompt(&assignment(one.clone()), Taken::First);
+        prop_assert_eq!(one == near, told == prompt(&assignment(near), Taken::First));
+        prop_assert_eq!(one == two, told == prompt(&assignment(two), Taken::First));
+    }
+
+    #[test]
+    fn every_filled_field_is_in_the_prompt(words in collection::btree_set("[a-z]{9}", 14)) {
+        let words: Vec<String> = words.into_iter().collect();
+        let one = |at: usize| words[at].clone();
+        let context = StructuredContext {
+            task_summary: one(0),
+            requirements: vec![one(1)],
+            architecture: one(2),
+            key_paths: BTreeMap::from([(one(3), one(4))]),
+            patterns: BTreeMap::from([(one(5), one(6))]),
+            files_to_modify: vec![one(7)],
+            files_to_read_first: vec![one(8)],
+            pattern_reference: Some(one(9)),
+            constraints: vec![one(10)],
+            spec_artifact_path: Some(one(11)),
+            design_artifact_path: Some(one(12)),
+            revision_feedback: Some(RevisionFeedback {
+                summary: one(13),
+                findings: vec![Finding { severity: Severity::Critical, text: one(0) }],
+            }),
+        };
+        let told = prompt(&assignment(context), Taken::First);
+        prop_assert!(words.iter().all(|word| told.contains(word)), "{}", told);
+    }
+}

@@ -1,0 +1,365 @@
+//! Recipes: how each coding agent is installed, started and kept quiet. They are data; a node may be given more of them.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde::Deserialize;
+
+use super::{AGENTS, HOME, MODELS_AT, NO_KEY, TOOLS_AT, WORKSPACE};
+
+/// How one agent is installed and started.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// What it is called here.
+    pub name: String,
+    /// What it is called by people.
+    pub title: String,
+    /// Under which terms its makers give it away.
+    pub licence: String,
+    /// How it speaks to models.
+    pub dialect: Dialect,
+    /// The npm packages, each with its exact version.
+    pub packages: BTreeMap<String, String>,
+    /// Packages of which only the one for this machine is installed.
+    #[serde(default)]
+    pub native: BTreeMap<String, String>,
+    /// Program and arguments, inside the sandbox.
+    pub program: Vec<String>,
+    /// What prints its version, inside the sandbox.
+    pub version: Vec<String>,
+    /// The environment that it needs beside the usual one.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Files that it needs in its home, by path.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// How it is made to work without asking.
+    #[serde(default)]
+    pub free: Manner,
+    /// How it is made to ask before it does something.
+    #[serde(default)]
+    pub asking: Manner,
+    /// What whoever changes this should know.
+    #[serde(default)]
+    pub traps: Vec<String>,
+    /// What npm shall install, with a digest of each package; without it only versions are pinned.
+    #[serde(skip)]
+    pub lock: Option<String>,
+}
+
+/// How an agent speaks to models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// Chat Completions.
+    Chat,
+    /// Responses.
+    Responses,
+    /// Messages.
+    Messages,
+}
+
+/// How an agent is made to ask, or not to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Manner {
+    /// The mode that its session is put into.
+    pub mode: Option<String>,
+    /// The environment for it.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Why a recipe cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecipeError {
+    /// It cannot be read.
+    #[error("{path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It is not a recipe.
+    #[error("{path}: {error}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// Why.
+        error: Box<toml::de::Error>,
+    },
+    /// Something in it makes no sense.
+    #[error("{path}: {why}")]
+    Wrong {
+        /// The file.
+        path: String,
+        /// What.
+        why: String,
+    },
+}
+
+/// All recipes of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipes(BTreeMap<String, Recipe>);
+
+macro_rules! built_in {
+    ($($name:literal),*) => {
+        [$((
+            concat!($name, ".toml"),
+            include_str!(concat!("../../recipes/", $name, ".toml")),
+            include_str!(concat!("../../recipes/", $name, ".lock.json")),
+        )),*]
+    };
+}
+
+impl Recipes {
+    /// Those that come with the program.
+    pub fn built_in() -> Result<Self, RecipeError> {
+        let recipes =
+            built_in!["claude", "codex", "goose", "opencode"].map(|(path, text, lock)| {
+                let recipe = read(path, text, Some(lock.to_owned()))?;
+                Ok((recipe.name.clone(), recipe))
+            });
+        Ok(Self(recipes.into_iter().collect::<Result<_, RecipeError>>()?))
+    }
+
+    /// The same, with those of a folder: `NAME.toml` and, when there is one, `NAME.lock.json`. They go before ours of the same name.
+    pub fn with_folder(mut self, folder: &Path) -> Result<Self, RecipeError> {
+        let unreadable = |path: &Path| {
+            let path = path.display().to_string();
+            move |error| RecipeError::Unreadable { path, error }
+        };
+        for entry in fs::read_dir(folder).map_err(unreadable(folder))? {
+            let path = entry.map_err(unreadable(folder))?.path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(unreadable(&path))?;
+            let beside = path.with_extension("lock.json");
+            let lock = match fs::read_to_string(&beside) {
+                Ok(lock) => Some(lock),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                Err(error) => return Err(unreadable(&beside)(error)),
+            };
+            let recipe = read(&path.display().to_string(), &text, lock)?;
+            self.0.insert(recipe.name.clone(), recipe);
+        }
+        Ok(self)
+    }
+
+    /// The recipe of that name.
+    pub fn get(&self, name: &str) -> Option<&Recipe> {
+        self.0.get(name)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Recipe> {
+        self.0.values()
+    }
+}
+
+/// Reads a recipe and looks whether it makes sense.
+fn read(path: &str, text: &str, lock: Option<String>) -> Result<Recipe, RecipeError> {
+    let malformed =
+        |error| RecipeError::Malformed { path: path.to_owned(), error: Box::new(error) };
+    let recipe = Recipe { lock, ..toml::from_str(text).map_err(malformed)? };
+    match recipe.wrong() {
+        Some(why) => Err(RecipeError::Wrong { path: path.to_owned(), why }),
+        None => Ok(recipe),
+    }
+}
+
+impl Recipe {
+    fn wrong(&self) -> Option<String> {
+        let plain = |name: &str| {
+            !name.is_empty()
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        };
+        // npm takes ranges, addresses and folders for versions too.
+        let exact = |version: &&String| {
+            version.starts_with(|first: char| first.is_ascii_digit())
+                && version
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte))
+        };
+        if !plain(&self.name) {
+            return Some(format!("`{}` cannot be a name", self.name));
+        }
+        if self.packages.is_empty() || self.program.is_empty() || self.version.is_empty() {
+            return Some("`packages`, `program` and `version` must say something".into());
+        }
+        let loose =
+            self.packages.values().chain(self.native.values()).find(|version| !exact(version));
+        if let Some(loose) = loose {
+            return Some(format!("`{loose}` is not an exact version"));
+        }
+        let outside = |path: &&String| {
+            path.starts_with('/') || path.split('/').any(|part| part.is_empty() || part == "..")
+        };
+        let outside = self.files.keys().find(outside);
+        outside.map(|path| format!("the file `{path}` is not in the home"))
+    }
+
+    /// The program and its arguments, for a model.
+    pub(super) fn argv(&self, model: &str) -> Vec<String> {
+        self.program.iter().map(|word| self.filled(word, model)).collect()
+    }
+
+    /// What prints its version.
+    pub(super) fn version_argv(&self) -> Vec<String> {
+        self.version.iter().map(|word| self.filled(word, "")).collect()
+    }
+
+    /// The environment beside the usual one, for a model.
+    pub(super) fn environment(&self, model: &str, asking: bool) -> BTreeMap<String, String> {
+        let all = self.env.iter().chain(&self.manner(asking).env);
+        all.map(|(name, value)| (name.clone(), self.filled(value, model))).collect()
+    }
+
+    /// The files in its home, for a model: where they are inside, and what is in them.
+    pub(super) fn files(&self, model: &str) -> Vec<(String, String)> {
+        let all = self.files.iter();
+        all.map(|(path, text)| (format!("{HOME}/{path}"), self.filled(text, model))).collect()
+    }
+
+    /// How it asks, or does not.
+    pub(super) fn manner(&self, asking: bool) -> &Manner {
+        if asking { &self.asking } else { &self.free }
+    }
+
+    /// A text of the recipe with everything filled in. A model's name is plain, so that it cannot break out of a quoted text.
+    fn filled(&self, text: &str, model: &str) -> String {
+        [
+            ("{agent}", format!("{AGENTS}/{}", self.name).as_str()),
+            ("{cpu}", cpu()),
+            ("{home}", HOME),
+            ("{work}", WORKSPACE),
+            ("{models}", MODELS_AT),
+            ("{tools}", TOOLS_AT),
+            ("{key}", NO_KEY),
+            ("{model}", model),
+        ]
+        .into_iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+    }
+}
+
+/// Whether a model's name can stand in every text of a recipe.
+pub(super) fn plain_model(model: &str) -> bool {
+    !model.is_empty()
+        && model.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte))
+}
+
+/// This machine's processor, as npm calls it.
+pub(super) const fn cpu() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"
+        name = "small"
+        title = "Small"
+        licence = "MIT"
+        dialect = "chat"
+        program = ["{agent}/small", "--model", "{model}"]
+        version = ["{agent}/small", "--version"]
+        packages = { small = "1.0.0" }
+    "#;
+
+    fn wrong(change: (&str, &str)) -> String {
+        read("small.toml", &SMALL.replace(change.0, change.1), None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_recipes_that_come_with_the_program_can_be_read_and_pin_what_their_locks_pin() {
+        let recipes = Recipes::built_in().unwrap();
+        let names: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
+        assert_eq!(names, ["claude", "codex", "goose", "opencode"]);
+        for recipe in recipes.iter() {
+            let lock: serde_json::Value =
+                serde_json::from_str(recipe.lock.as_deref().unwrap()).unwrap();
+            for (package, version) in recipe.packages.iter().chain(&recipe.native) {
+                let locked = &lock["packages"][format!("node_modules/{package}")];
+                assert_eq!(locked["version"], version.as_str(), "{package}");
+            }
+            let all =
+                lock["packages"].as_object().unwrap().iter().filter(|(path, _)| !path.is_empty());
+            for (path, locked) in all {
+                assert!(locked["integrity"].as_str().unwrap().starts_with("sha512-"), "{path}");
+                assert_eq!(locked.get("resolved"), None, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_recipe_leaves_a_place_unfilled() {
+        for recipe in Recipes::built_in().unwrap().iter() {
+            let files = recipe.files("m").into_iter().map(|(_, text)| text);
+            let env = [true, false]
+                .into_iter()
+                .flat_map(|asking| recipe.environment("m", asking).into_values());
+            let texts =
+                recipe.argv("m").into_iter().chain(recipe.version_argv()).chain(files).chain(env);
+            for text in texts {
+                for word in [
+                    "{agent}", "{cpu}", "{home}", "{work}", "{models}", "{tools}", "{key}",
+                    "{model}",
+                ] {
+                    assert!(!text.contains(word), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_recipe_is_filled_in() {
+        let small = read("small.toml", SMALL, None).unwrap();
+        assert_eq!(small.argv("gpt"), ["/opt/agents/small/small", "--model", "gpt"]);
+    }
+
+    #[test]
+    fn a_recipe_that_makes_no_sense_is_refused_with_the_reason() {
+        assert_eq!(
+            wrong((r#""1.0.0""#, r#""^1.0.0""#)),
+            "small.toml: `^1.0.0` is not an exact version"
+        );
+        assert_eq!(
+            wrong((r#""1.0.0""#, r#""file:/etc""#)),
+            "small.toml: `file:/etc` is not an exact version"
+        );
+        assert_eq!(
+            wrong((r#"name = "small""#, r#"name = "../small""#)),
+            "small.toml: `../small` cannot be a name"
+        );
+        let file = "packages = { small = \"1.0.0\" }\nfiles = { \"../x\" = \"\" }";
+        assert_eq!(
+            wrong((r#"packages = { small = "1.0.0" }"#, file)),
+            "small.toml: the file `../x` is not in the home"
+        );
+        assert!(wrong(("title", "tittle")).contains("tittle"));
+    }
+
+    #[test]
+    fn the_recipes_of_a_folder_go_before_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("goose.toml"), SMALL.replace("\"small\"", "\"goose\""))
+            .unwrap();
+        fs::write(folder.path().join("notes.txt"), "").unwrap();
+        let recipes = Recipes::built_in().unwrap().with_folder(folder.path()).unwrap();
+        assert_eq!(recipes.get("goose").unwrap().title, "Small");
+        assert_eq!(recipes.iter().count(), 4);
+    }
+
+    #[test]
+    fn a_model_with_a_name_that_could_break_out_of_a_quoted_text_is_not_plain() {
+        assert!(plain_model("openai/gpt-5.1:free"));
+        for wrong in ["", "a\"b", "a b", "a\nb", "{key}"] {
+            assert!(!plain_model(wrong), "{wrong}");
+        }
+    }
+}

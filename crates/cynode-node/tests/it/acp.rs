@@ -1,0 +1,356 @@
+//! Coding agents: what they do becomes events, and whatever they do, a turn ends.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use cynode_node::workers::{Order, Turn, WorkerError};
+use cynode_wire::{nodes::Happened, work::WorkerChoice};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{Bench, Line, People, put};
+
+const RECIPE: &str = r#"
+    name = "fake"
+    title = "Fake"
+    licence = "none"
+    dialect = "chat"
+    program = ["/usr/bin/python3", "{agent}/agent.py"]
+    version = ["/usr/bin/python3", "{agent}/agent.py"]
+    packages = { fake = "1.0.0" }
+    env = { FAKE_ENV = "{models} {key} {model}", FAKE_START = "HOW" }
+    files = { ".fake/config" = "model={model}" }
+    free = { mode = "free" }
+    asking = { mode = "asking" }
+"#;
+
+/// A job for the agent of the tests, which starts like that.
+fn bench(start: &str) -> Bench {
+    let mut bench = Bench::new(WorkerChoice::Acp { agent: "fake".into() });
+    let recipes = bench.folder.path().join("recipes");
+    put(&recipes.join("fake.toml"), &RECIPE.replace("HOW", start));
+    bench.recipes = bench.recipes.with_folder(&recipes).unwrap();
+    put(&bench.agents().join("fake/agent.py"), include_str!("agent.py"));
+    let made_of = json!({ "packages": { "fake": "1.0.0" }, "native": {} });
+    let mark = json!({ "agent": "fake", "made_of": made_of }).to_string();
+    put(&bench.agents().join("fake/cynode-agent.json"), &mark);
+    bench
+}
+
+/// The values that the agent noted in a file, one a line.
+fn noted(bench: &Bench, name: &str) -> Vec<Value> {
+    let text = bench.file(name).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn turn(stop: &str, said: &str) -> Turn {
+    Turn { stop: stop.into(), said: said.into(), ..Turn::default() }
+}
+
+fn said(text: &str) -> Happened {
+    Happened::Said { text: text.into() }
+}
+
+/// The events with words that were told in pieces put together: where a piece ends is a matter of time.
+fn joined(events: Vec<Happened>) -> Vec<Happened> {
+    let mut joined: Vec<Happened> = Vec::new();
+    for happened in events {
+        match (joined.last_mut(), &happened) {
+            (Some(Happened::Said { text }), Happened::Said { text: more }) => text.push_str(more),
+            _ => joined.push(happened),
+        }
+    }
+    joined
+}
+
+#[tokio::test]
+async fn what_an_agent_does_is_told_in_order_and_its_last_words_are_kept() {
+    let (turn, mut heard, _) = bench("").turn("greet").await;
+    let usage = json!({ "totalTokens": 12 });
+    assert_eq!(turn, Turn { usage, ..self::turn("end_turn", "Hello.") });
+    let Happened::Session { resumed: false, .. } = heard.remove(0) else { panic!("{heard:?}") };
+    let heard = joined(heard);
+    let tool = |status: &str| Happened::Tool {
+        call: "call-1".into(),
+        title: "ls".into(),
+        status: status.into(),
+        input: json!({ "command": "ls" }),
+    };
+    let entries = json!([{ "content": "greet", "priority": "high", "status": "pending" }]);
+    let expected = [
+        Happened::Told { text: "greet".into() },
+        Happened::Thought { text: "Hm.".into() },
+        said("I look."),
+        tool("pending"),
+        Happened::Plan { entries },
+        tool("completed"),
+        Happened::Usage { usage: json!({ "used": 10, "size": 100 }) },
+        said("Hello."),
+    ];
+    assert_eq!(heard, expected);
+}
+
+#[tokio::test]
+async fn an_agent_gets_the_gate_the_environment_and_the_files_of_its_recipe_and_no_token() {
+    let bench = bench("");
+    bench.turn("greet").await;
+    let gate = json!({ "type": "http", "name": "cynode", "url": "http://127.0.0.1:4002/mcp",
+        "headers": [{ "name": "Authorization", "value": "Bearer sandbox" }] });
+    let new = json!({ "cwd": "/work", "mcpServers": [gate], "fake": "http://127.0.0.1:4001 sandbox some/model",
+        "file": "model=some/model" });
+    assert_eq!(noted(&bench, "new"), [new]);
+    assert_eq!(noted(&bench, "mode"), ["free"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_to_ask_is_put_into_the_mode_in_which_it_does() {
+    let mut bench = bench("");
+    bench.ask = true;
+    bench.turn("greet").await;
+    assert_eq!(noted(&bench, "mode"), ["asking"]);
+}
+
+#[tokio::test]
+async fn noise_long_lines_and_unknown_messages_do_not_disturb() {
+    let (turn, heard, _) = bench("").turn("noise").await;
+    assert_eq!(turn, self::turn("end_turn", "Still here."));
+    let left_out =
+        heard.iter().any(|it| matches!(it, Happened::Truncated { bytes } if *bytes > 16 << 20));
+    let output: String = heard
+        .iter()
+        .filter_map(|it| match it {
+            Happened::Output { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(left_out, "{heard:?}");
+    for line in ["Listening on port 1\n", "[]\n", "a complaint\n"] {
+        assert!(output.contains(line), "{output}");
+    }
+    assert!(!heard.contains(&said("not mine")), "{heard:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_has_crashed_and_its_last_complaint_says_why() {
+    let bench = bench("");
+    let (mut session, mut line) = bench.start().await.unwrap();
+    let crashed = turn("crashed", "fake ended in the middle of its turn. panic: no more");
+    assert_eq!(session.prompt("die", &mut line.ears).await.unwrap(), crashed);
+    let again = session.prompt("greet", &mut line.ears).await.unwrap();
+    assert_eq!(again.stop, "crashed");
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_is_inactive_and_noise_is_nothing() {
+    for text in ["hang", "babble"] {
+        let mut bench = bench("");
+        bench.limits.inactive = Duration::from_millis(300);
+        bench.limits.grace = Duration::from_millis(100);
+        let (turn, ..) = bench.turn(text).await;
+        assert_eq!(turn, self::turn("inactive", ""), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_works_for_ever_is_out_of_time() {
+    let mut bench = bench("");
+    bench.limits.until = Instant::now() + Duration::from_secs(2);
+    bench.limits.grace = Duration::from_millis(100);
+    let (turn, ..) = bench.turn("work for ever").await;
+    assert_eq!(turn, self::turn("timeout", ""));
+}
+
+#[tokio::test]
+async fn an_agent_that_goes_in_circles_makes_no_progress() {
+    let (turn, heard, _) = bench("").turn("go in circles").await;
+    assert_eq!(turn, self::turn("no_progress", ""));
+    let ended =
+        |it: &&Happened| matches!(it, Happened::Tool { status, .. } if status == "completed");
+    assert!(heard.iter().filter(ended).count() >= 24);
+}
+
+#[tokio::test]
+async fn an_agent_gets_no_files_and_no_commands_from_outside_its_sandbox() {
+    let (turn, ..) = bench("").turn("use yours").await;
+    assert_eq!(turn, self::turn("end_turn", "-32601 -32601 -32601"));
+}
+
+#[tokio::test]
+async fn permission_is_asked_with_the_exact_command_and_given_for_this_time_only() {
+    for (allow, state, outcome) in [
+        (true, "allowed", r#"{"outcome": "selected", "optionId": "yes"}"#),
+        (false, "refused", r#"{"outcome": "selected", "optionId": "no"}"#),
+    ] {
+        let mut bench = bench("");
+        bench.people = Arc::new(People { allow, ..People::default() });
+        let (turn, heard, _) = bench.turn("ask").await;
+        assert_eq!(turn, self::turn("end_turn", outcome));
+        let input = json!({ "kind": "execute", "input": { "command": "rm -rf build" } });
+        assert_eq!(*bench.people.asked.lock().unwrap(), [("rm -rf build".to_owned(), input)]);
+        let permissions: Vec<_> =
+            heard.into_iter().filter(|it| matches!(it, Happened::Permission { .. })).collect();
+        let permission = |state: &str| Happened::Permission {
+            request: "call-1".into(),
+            title: "rm -rf build".into(),
+            state: state.into(),
+        };
+        assert_eq!(permissions, [permission("asked"), permission(state)]);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_offers_no_way_to_refuse_is_refused_all_the_same() {
+    let (turn, ..) = bench("").turn("ask, but not whether").await;
+    assert_eq!(turn, self::turn("end_turn", r#"{"outcome": "cancelled"}"#));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_person_is_not_inactive_but_can_be_cancelled() {
+    let mut bench = bench("");
+    bench.people = Arc::new(People { silent: true, ..People::default() });
+    bench.limits.inactive = Duration::from_millis(200);
+    let (mut session, mut line) = bench.start().await.unwrap();
+    let cancel = async {
+        Line::until(&mut line.events, |it| matches!(it, Happened::Permission { .. })).await;
+        let asked = Instant::now();
+        tokio::time::sleep_until(asked + Duration::from_millis(600)).await;
+        line.orders.send(Order::Cancel).await.unwrap();
+    };
+    let (turn, ()) = tokio::join!(session.prompt("ask", &mut line.ears), cancel);
+    assert_eq!(turn.unwrap(), self::turn("cancelled", r#"{"outcome": "cancelled"}"#));
+}
+
+#[tokio::test]
+async fn a_cancelled_agent_stops_by_itself_or_is_given_up() {
+    for (text, said) in [("wait", "Waiting.Stopped."), ("hang", "")] {
+        let mut bench = bench("");
+        bench.limits.grace = Duration::from_millis(500);
+        let (mut session, mut line) = bench.start().await.unwrap();
+        let cancel = async {
+            Line::until(&mut line.events, |it| matches!(it, Happened::Told { .. })).await;
+            line.orders.send(Order::Cancel).await.unwrap();
+        };
+        let (turn, ()) = tokio::join!(session.prompt(text, &mut line.ears), cancel);
+        assert_eq!(turn.unwrap(), self::turn("cancelled", said), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_told_in_the_middle_and_goes_on_in_the_same_session() {
+    let bench = bench("");
+    let (mut session, mut line) = bench.start().await.unwrap();
+    let tell = async {
+        Line::until(&mut line.events, |it| matches!(it, Happened::Told { .. })).await;
+        line.orders.send(Order::Tell("Leave the tests out.".into())).await.unwrap();
+    };
+    let (turn, ()) = tokio::join!(session.prompt("wait", &mut line.ears), tell);
+    assert_eq!(turn.unwrap(), self::turn("end_turn", "You said: Leave the tests out."));
+    assert_eq!(noted(&bench, "prompts"), ["wait", "Leave the tests out."]);
+    assert_eq!(noted(&bench, "new").len(), 1);
+}
+
+#[tokio::test]
+async fn a_paused_agent_does_nothing_until_it_may_go_on() {
+    let bench = bench("");
+    let (mut session, mut line) = bench.start().await.unwrap();
+    let pause = async {
+        Line::until(&mut line.events, |it| matches!(it, Happened::Told { .. })).await;
+        line.orders.send(Order::Pause).await.unwrap();
+        let paused =
+            |it: &Happened| matches!(it, Happened::Note { text } if text == "The agent is paused.");
+        Line::until(&mut line.events, paused).await;
+        assert_eq!(noted(&bench, "prompts"), ["wait"]);
+        line.orders.send(Order::Continue).await.unwrap();
+    };
+    let (turn, ()) = tokio::join!(session.prompt("wait", &mut line.ears), pause);
+    assert_eq!(turn.unwrap().stop, "end_turn");
+    assert_eq!(noted(&bench, "prompts").len(), 2);
+}
+
+#[tokio::test]
+async fn a_session_is_taken_up_again_after_a_kill_and_what_it_tells_again_is_not_told() {
+    for (start, method) in [("", "session/resume"), ("loads", "session/load")] {
+        let mut bench = bench(start);
+        let (mut session, mut line) = bench.start().await.unwrap();
+        session.prompt("greet", &mut line.ears).await.unwrap();
+        let id = session.id().unwrap().to_owned();
+        drop(session);
+        bench.resume = Some(id.clone());
+        let (mut session, mut line) = bench.start().await.unwrap();
+        assert_eq!((session.id(), session.resumed()), (Some(&*id), true));
+        assert_eq!(noted(&bench, "taken"), [json!({ "method": method, "servers": 1 })]);
+        assert_eq!(line.heard(), [Happened::Session { session: id, resumed: true }]);
+        let turn = session.prompt("go on", &mut line.ears).await.unwrap();
+        assert_eq!(turn, self::turn("end_turn", "You said: go on"));
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_lost_is_begun_anew_and_that_is_said() {
+    let mut bench = bench("");
+    put(&bench.sandbox.home.join("sessions"), "another\n");
+    bench.resume = Some("lost".into());
+    let (session, mut line) = bench.start().await.unwrap();
+    assert!(!session.resumed());
+    let note = "The session could not be taken up again: fake answered session/resume with: Internal error: no such session";
+    let [Happened::Note { text }, Happened::Session { resumed: false, .. }] = &line.heard()[..]
+    else {
+        panic!()
+    };
+    assert_eq!(text, note);
+}
+
+#[tokio::test]
+async fn other_ends_of_a_turn_have_their_own_names() {
+    for (text, expected) in [
+        ("refuse", turn("refused", "")),
+        ("too much", turn("limit", "")),
+        ("fail", turn("failed", "Internal error: 402: the budget is spent")),
+    ] {
+        let (turn, ..) = bench("").turn(text).await;
+        assert_eq!(turn, expected);
+    }
+    let (turn, ..) = bench("").turn("nonsense").await;
+    assert_eq!(turn.stop, "failed");
+    assert!(turn.said.starts_with("fake ended its turn with nonsense"), "{turn:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_start_is_an_error_that_says_why() {
+    let why = async |start: &str, change: fn(&mut Bench)| {
+        let mut bench = bench(start);
+        bench.limits.startup = Duration::from_secs(2);
+        change(&mut bench);
+        bench.start().await.map(drop).unwrap_err().to_string()
+    };
+    let nothing = |_: &mut Bench| {};
+    assert_eq!(
+        why("dies", nothing).await,
+        "fake ended before it was ready; it wrote: cannot start"
+    );
+    let slow = why("babbles", nothing).await;
+    assert!(slow.starts_with("fake was not ready within 2 s; it wrote: hello\nhello"), "{slow}");
+    assert_eq!(why("newer", nothing).await, "fake answered initialize with: protocol version 2");
+    assert_eq!(
+        why("refuses", nothing).await,
+        "fake answered session/new with: Internal error: no session today"
+    );
+    assert_eq!(
+        why("", |bench| bench.assignment.work.models.clear()).await,
+        "the work names no model for the agent fake"
+    );
+    assert_eq!(
+        why("", |bench| bench.assignment.work.models = vec!["a\"b".into()]).await,
+        r#"a model of the name "a\"b" cannot be given to an agent"#
+    );
+    assert_eq!(
+        why("", |bench| fs::remove_file(bench.agents().join("fake/agent.py")).unwrap()).await,
+        "the agent fake is not installed on this node: run `cynode-node agents install fake`"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_without_a_recipe_is_not_started() {
+    let bench = Bench::new(WorkerChoice::Acp { agent: "nobody".into() });
+    let error = bench.start().await.map(drop).unwrap_err();
+    assert!(matches!(error, WorkerError::NoRecipe(name) if name == "nobody"));
+}

@@ -1,0 +1,97 @@
+use std::os::unix::fs::PermissionsExt;
+
+use cynode_core::ids::NodeId;
+use uuid::Uuid;
+
+use crate::{
+    fake::{Fake, Fault},
+    program::Machine,
+};
+
+fn stderr(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_joins_with_its_key_and_says_what_it_measured() {
+    let fake = Fake::start().await;
+    let machine = Machine::new(&fake);
+    let output = machine.join("welcome\n");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let joins = std::mem::take(&mut fake.world().joins);
+    let [join] = joins.as_slice() else { panic!("{joins:?}") };
+    assert_eq!(join.name, "here");
+    assert!(join.report.cores > 0 && join.report.memory_mib > 0 && join.report.slots > 0);
+    assert!(!join.report.backends.is_empty());
+    assert!(["v1", "v2"].contains(&join.report.facts["cgroups"].as_str()));
+    let key = machine.state().join("node.key").metadata().unwrap().permissions().mode();
+    assert_eq!(key & 0o777, 0o600);
+    assert_eq!(machine.state().metadata().unwrap().permissions().mode() & 0o777, 0o711);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn joining_again_after_a_lost_answer_gives_the_same_node() {
+    let fake = Fake::start().await;
+    fake.fault("/join", Fault::LoseAnswer, 1);
+    fake.fault("/join", Fault::Fail, 1);
+    let machine = Machine::new(&fake);
+    let output = machine.join("welcome");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let world = fake.world();
+    assert_eq!(world.joins.len(), 2);
+    let only = NodeId::from_uuid(Uuid::from_u128(1));
+    assert_eq!(world.keys.keys().copied().collect::<Vec<_>>(), [only]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&only.to_string()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_token_is_told_and_leaves_no_node_behind() {
+    let fake = Fake::start().await;
+    let machine = Machine::new(&fake);
+    let output = machine.join("wrong");
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("401"), "{}", stderr(&output));
+    let run = machine.command().arg("run").output().unwrap();
+    assert!(!run.status.success());
+    assert!(stderr(&run).contains("no node yet"), "{}", stderr(&run));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_stays_with_its_installation() {
+    let (first, second) = (Fake::start().await, Fake::start().await);
+    let machine = Machine::joined(&first);
+    let file = machine.dir.path().join("token");
+    let mut command = machine.command();
+    command.args(["join", "--url", &second.url, "--token-file"]).arg(file);
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("already"), "{}", stderr(&output));
+    assert!(second.world().joins.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_programs_never_share_a_state_directory() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _first = machine.start();
+    fake.until("it is heard", |world| (world.heartbeats > 0).then_some(())).await;
+    let second = machine.command().arg("run").output().unwrap();
+    assert!(!second.status.success());
+    assert!(stderr(&second).contains("another node has"), "{}", stderr(&second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_says_what_is_missing_and_what_to_do() {
+    let fake = Fake::start().await;
+    let machine = Machine::new(&fake);
+    let before = machine.command().arg("doctor").output().unwrap();
+    assert!(!before.status.success());
+    assert!(String::from_utf8_lossy(&before.stdout).contains("cynode-node join"));
+    let machine = Machine::joined(&fake);
+    let output = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    for word in ["git", "bubblewrap", "orchestrator", &fake.url] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Moves that are played.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{Router, extract::State, http::HeaderMap, routing::post};
+use cynode_node::workers::Turn;
+use cynode_wire::{
+    nodes::Happened,
+    work::{Move, WorkerChoice},
+};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+
+use crate::support::Bench;
+
+/// What a gate was asked, with the key that came with it.
+type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// A gate with one tool, which refuses to be told nothing.
+async fn gate(State(asked): State<Asked>, headers: HeaderMap, body: String) -> String {
+    let request: Value = serde_json::from_str(&body).unwrap();
+    let key = headers["authorization"].to_str().unwrap().to_owned();
+    asked.lock().unwrap().push((key, request["params"].clone()));
+    let schema =
+        json!({ "type": "object", "properties": { "task_id": {}, "kind": {}, "summary": {} } });
+    let result = match request["method"].as_str() {
+        Some("tools/list") if request["params"]["cursor"].is_null() => {
+            json!({ "tools": [], "nextCursor": "2" })
+        }
+        Some("tools/list") => json!({ "tools": [{ "name": "pm__report", "inputSchema": schema }] }),
+        _ if request["params"]["arguments"]["summary"].is_null() => {
+            json!({ "isError": true, "content": [{ "type": "text", "text": "refused: no summary" }] })
+        }
+        _ => json!({ "content": [{ "type": "text", "text": "noted" }] }),
+    };
+    json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }).to_string()
+}
+
+/// Plays the moves with a gate; also gives what the gate was asked.
+async fn play(moves: Vec<Move>) -> (Bench, Turn, Vec<Happened>, Vec<(String, Value)>) {
+    let bench = Bench::new(WorkerChoice::Scripted { moves });
+    let asked = Asked::default();
+    let router = Router::new().route("/mcp", post(gate)).with_state(Arc::clone(&asked));
+    let listener = UnixListener::bind(bench.gate()).unwrap();
+    let serve = axum::serve(listener, router);
+    let (turn, heard, _) = tokio::select! {
+        played = bench.turn("") => played,
+        served = serve.into_future() => panic!("{served:?}"),
+    };
+    let asked = std::mem::take(&mut *asked.lock().unwrap());
+    (bench, turn, heard, asked)
+}
+
+fn run(script: &str) -> Move {
+    Move::Run { argv: ["sh", "-c", script].map(str::to_owned).to_vec() }
+}
+
+fn tool(arguments: Value) -> Move {
+    Move::Tool { name: "pm.report".into(), arguments }
+}
+
+#[tokio::test]
+async fn moves_are_played_one_after_the_other() {
+    let text = "it's \"here\"\n$HOME";
+    let (bench, turn, heard, asked) = play(vec![
+        Move::Say { text: "I begin.".into() },
+        Move::Write { path: "deep/er/a.txt".into(), text: text.into() },
+        Move::Wait { milliseconds: 1 },
+        run("cp deep/er/a.txt b.txt"),
+        tool(json!({ "kind": "work_completed", "summary": "Done." })),
+        Move::Say { text: "I end.".into() },
+    ])
+    .await;
+    assert_eq!(
+        (turn.stop.as_str(), turn.said.as_str(), turn.steps.len()),
+        ("end_turn", "I end.", 1)
+    );
+    assert_eq!(bench.file("b.txt").as_deref(), Some(text));
+    let task = bench.assignment.task_id.to_string();
+    let arguments = json!({ "kind": "work_completed", "summary": "Done.", "task_id": task });
+    let called = json!({ "name": "pm.report", "arguments": arguments });
+    assert_eq!(asked.last().unwrap(), &("Bearer sandbox".to_owned(), called));
+    let words: Vec<_> = heard.iter().filter(|it| matches!(it, Happened::Said { .. })).collect();
+    assert_eq!(words.len(), 2);
+    let reported = Happened::Tool {
+        call: "step-5".into(),
+        title: "pm.report".into(),
+        status: "completed".into(),
+        input: arguments,
+    };
+    assert!(heard.contains(&reported), "{heard:?}");
+}
+
+#[tokio::test]
+async fn the_first_move_that_fails_ends_it() {
+    for (failing, said) in [
+        (run("echo oh; exit 2"), "sh -c echo oh; exit 2 failed with exit code 2: oh\n"),
+        (tool(Value::Null), "pm.report: refused: no summary"),
+        (Move::Fail { text: "I give up.".into() }, "I give up."),
+        (Move::Write { path: "../a".into(), text: String::new() }, "../a is not in the workspace"),
+    ] {
+        let (bench, turn, ..) = play(vec![failing, run("touch after")]).await;
+        assert_eq!((turn.stop.as_str(), turn.said.as_str()), ("failed", said));
+        assert_eq!(bench.file("after"), None);
+    }
+}

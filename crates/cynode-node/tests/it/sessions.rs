@@ -1,0 +1,239 @@
+//! What passes between people and a worker, with a worker and a sandbox of the test's own.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use cynode_core::{ids::NodeId, workflow::instructions::InstructionKind};
+use cynode_node::{
+    client::Client,
+    host::Host,
+    key::Key,
+    node::{Most, Node, Parts, Settings, Tried, Workshop},
+    sandbox::{Backend, Ended, Run, Running, SandboxError, Swept, Why},
+    store::Store,
+    supervisor::supervise,
+    workers::{Order, Session, Start, Turn, Worker, WorkerError},
+};
+use cynode_wire::{
+    jobs::JobOutcome,
+    nodes::{AgentReport, Assignment, JobInstruction, JobPhase, Permission},
+    work::{CommitRule, SandboxBackend, WorkerChoice},
+};
+use futures::future::BoxFuture;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+use crate::{fake::Fake, program::job};
+
+/// A sandbox that is never used.
+struct Nowhere;
+
+impl Backend for Nowhere {
+    fn kind(&self) -> SandboxBackend {
+        SandboxBackend::Bubblewrap
+    }
+    fn probe(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
+        Box::pin(async { Ok("0".to_owned()) })
+    }
+    fn start<'a>(&'a self, _: Run<'a>) -> BoxFuture<'a, Result<Running, SandboxError>> {
+        Box::pin(async { Err(SandboxError::Refused("nowhere".to_owned())) })
+    }
+    fn end_job<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+    fn sweep<'a>(&'a self, _: &'a [String]) -> BoxFuture<'a, Swept> {
+        Box::pin(async { Swept::default() })
+    }
+}
+
+/// Asks for permission and says what it was told.
+#[derive(Clone, Default)]
+struct Listener {
+    resumed: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+struct Listening {
+    permissions: Arc<dyn cynode_node::workers::Permissions>,
+}
+
+impl Workshop for Listener {
+    fn worker(&self, _: &WorkerChoice) -> Result<Box<dyn Worker>, WorkerError> {
+        Ok(Box::new(self.clone()))
+    }
+    fn found<'a>(&'a self, _: &'a Arc<dyn Backend>) -> BoxFuture<'a, Vec<AgentReport>> {
+        Box::pin(async { Vec::new() })
+    }
+}
+
+impl Worker for Listener {
+    fn start<'a>(
+        &'a self,
+        start: Start<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
+        Box::pin(async move {
+            self.resumed.lock().unwrap().push(start.resume.map(str::to_owned));
+            let session: Box<dyn Session> =
+                Box::new(Listening { permissions: Arc::clone(&start.permissions) });
+            Ok(session)
+        })
+    }
+}
+
+impl Session for Listening {
+    fn id(&self) -> Option<&str> {
+        Some("session-1")
+    }
+    fn prompt<'a>(
+        &'a mut self,
+        _: &'a str,
+        orders: &'a mut mpsc::Receiver<Order>,
+    ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
+        Box::pin(async move {
+            let input = json!({"command": "rm -rf build"});
+            let allowed = self.permissions.ask("Run a command".to_owned(), input).await;
+            let order = orders.recv().await;
+            let said = format!("{allowed} {order:?}");
+            Ok(Turn { stop: "end_turn".to_owned(), said, ..Turn::default() })
+        })
+    }
+    fn close(self: Box<Self>) -> BoxFuture<'static, Ended> {
+        Box::pin(async {
+            Ended {
+                exit_code: None,
+                signal: None,
+                why: Why::Exited,
+                cpu: Duration::ZERO,
+                peak_memory: 0,
+                out_of_memory: false,
+            }
+        })
+    }
+}
+
+struct Scene {
+    fake: Fake,
+    dir: tempfile::TempDir,
+    listener: Listener,
+    key: Key,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let fake = Fake::start().await;
+        let dir = tempfile::tempdir().unwrap();
+        let key = Key::read_or_make(&dir.path().join("node.key")).unwrap();
+        fake.know(Self::id(), &key.public());
+        Self { fake, dir, listener: Listener::default(), key }
+    }
+
+    fn id() -> NodeId {
+        NodeId::from_uuid(Uuid::from_u128(1))
+    }
+
+    /// A node that works until it is told to stop.
+    fn node(&self, stop: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
+        let node = Node::new(Parts {
+            settings: Settings {
+                slots: 1,
+                disk_floor: 1,
+                lease: Duration::from_mins(1),
+                egress_hosts: Vec::new(),
+                ask: true,
+                most: Most {
+                    memory_mib: 1,
+                    cpu_percent: 1,
+                    processes: 1,
+                    disk_mib: 1,
+                    bundle_mib: 1,
+                },
+            },
+            store: Store::open(&self.dir.path().join("state")).unwrap(),
+            host: Host::new(env!("CARGO_BIN_EXE_cynode-node").into()),
+            client: Client::new(&self.fake.url, Self::id(), self.key.clone()).unwrap(),
+            agents_url: self.fake.url.clone(),
+            backends: vec![Tried { backend: Arc::new(Nowhere), version: "0".to_owned() }],
+            workshop: Arc::new(self.listener.clone()),
+        });
+        let (node, stop) = (Arc::new(node.unwrap()), stop.clone());
+        async move { supervise(node, stop).await.unwrap() }
+    }
+
+    fn give(&self) -> Assignment {
+        let mut assignment = job(Vec::new());
+        assignment.work.commit = CommitRule::Never;
+        self.fake.give(assignment.clone());
+        assignment
+    }
+
+    fn tell(&self, assignment: &Assignment, number: u128, kind: InstructionKind, text: &str) {
+        self.fake.instruct(JobInstruction {
+            instruction_id: Uuid::from_u128(number),
+            job_id: assignment.job_id,
+            kind,
+            text: text.to_owned(),
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_is_asked_with_the_exact_command_and_then_told_on() {
+    let scene = Scene::new().await;
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    let assignment = scene.give();
+    scene.fake.phase(assignment.job_id, JobPhase::Asking).await;
+    let asked = scene.fake.until("it is asked", |world| world.asked.first().cloned()).await;
+    assert_eq!((asked.fencing_token, asked.title.as_str()), (7, "Run a command"));
+    assert_eq!(asked.input, json!({"command": "rm -rf build"}));
+    scene.fake.world().permission = Some(Permission::Allowed);
+    scene.tell(&assignment, 5, InstructionKind::Revise, "use the other file");
+    let result = scene.fake.result(assignment.job_id).await;
+    assert_eq!(result.outcome, JobOutcome::Succeeded);
+    assert_eq!(result.result.summary, "true Some(Tell(\"use the other file\"))");
+    let known = |world: &crate::fake::World| {
+        world.delivered.iter().filter(|id| **id == Uuid::from_u128(5)).count()
+    };
+    scene.fake.until("it is acknowledged", |world| (known(world) > 0).then_some(())).await;
+    stop.cancel();
+    node.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_the_worker_and_a_pause_too() {
+    let scene = Scene::new().await;
+    scene.fake.world().permission = Some(Permission::Refused);
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    let assignment = scene.give();
+    scene.tell(&assignment, 6, InstructionKind::Pause, "");
+    let result = scene.fake.result(assignment.job_id).await;
+    assert_eq!(result.result.summary, "false Some(Pause)");
+    stop.cancel();
+    node.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_taken_up_again_by_its_id() {
+    let scene = Scene::new().await;
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    let assignment = scene.give();
+    scene.fake.phase(assignment.job_id, JobPhase::Asking).await;
+    stop.cancel();
+    node.await.unwrap();
+    scene.fake.world().permission = Some(Permission::Allowed);
+    scene.tell(&assignment, 7, InstructionKind::Continue, "");
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    let result = scene.fake.result(assignment.job_id).await;
+    assert_eq!(result.result.summary, "true Some(Continue)");
+    assert_eq!(result.result.session.as_deref(), Some("session-1"));
+    let resumed = scene.listener.resumed.lock().unwrap().clone();
+    assert_eq!(resumed, [None, Some("session-1".to_owned())]);
+    stop.cancel();
+    node.await.unwrap();
+}

@@ -1,0 +1,285 @@
+use std::collections::BTreeMap;
+
+use cynode_core::workflow::instructions::InstructionKind;
+use cynode_wire::{
+    jobs::JobOutcome,
+    nodes::{Happened, JobInstruction, JobPhase},
+    work::{CommitRule, Move},
+};
+use uuid::Uuid;
+
+use crate::{
+    fake::{Fake, World},
+    program::{
+        Machine, git, job, no_process, repository, say, shell, sleep_forever, some_process, write,
+    },
+};
+
+fn told(world: &World, job: cynode_core::ids::JobId) -> Vec<Happened> {
+    world.jobs[&job].events.iter().map(|event| event.what.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_comes_back_as_a_commit_on_its_base() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let running = machine.start();
+    let mut assignment = job(vec![
+        shell("cat README && git log --format=%s && git remote | wc -l"),
+        write("new file", "made here\n"),
+        say("I made a file."),
+    ]);
+    assignment.base = Some(base.clone());
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!(
+        (result.outcome, result.result.stop.as_str()),
+        (JobOutcome::Succeeded, "end_turn"),
+        "{result:?}"
+    );
+    assert_eq!(result.result.summary, "I made a file.");
+    let (commit, bundle) = (result.result.commit.unwrap(), result.result.bundle.unwrap());
+    let file = origin.path().join("work.bundle");
+    std::fs::write(&file, &fake.world().blobs[&bundle.sha256]).unwrap();
+    git(
+        origin.path(),
+        &["fetch", "--quiet", file.to_str().unwrap(), "refs/heads/cynode/work:back"],
+    );
+    assert_eq!(git(origin.path(), &["rev-parse", "back"]), commit);
+    assert_eq!(git(origin.path(), &["rev-parse", "back^"]), base);
+    assert_eq!(git(origin.path(), &["show", "back:new file"]), "made here");
+    assert_eq!(
+        git(origin.path(), &["log", "-1", "--format=%an|%s", "back"]),
+        "CyNode developer|Add a file"
+    );
+    machine.cleared().await;
+    let world = fake.world();
+    let events = told(&world, assignment.job_id);
+    let phases: Vec<_> = events
+        .iter()
+        .filter_map(|what| match what {
+            Happened::Phase { phase } => Some(*phase),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(phases, [JobPhase::Preparing, JobPhase::Working, JobPhase::Finishing]);
+    let output: String = events
+        .iter()
+        .filter_map(|what| match what {
+            Happened::Output { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(output, "hello\nBegin\n0\n");
+    assert_eq!(world.jobs[&assignment.job_id].posts, 1);
+    drop((world, running));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_is_fetched_once_for_the_same_commit() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake).with(&["--slots", "1"]);
+    let _running = machine.start();
+    let mut fetches = Vec::new();
+    for _ in 0..2 {
+        let mut assignment = job(vec![say("read")]);
+        assignment.base = Some(base.clone());
+        fake.give(assignment.clone());
+        fake.result(assignment.job_id).await;
+        fetches.push(fake.world().fetches);
+    }
+    assert!(fetches[0] > 0);
+    assert_eq!(fetches[0], fetches[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_nobody_has_fails_the_job_and_says_so() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let mut assignment = job(vec![say("never")]);
+    assignment.base = Some("ab".repeat(20));
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!((result.outcome, result.result.stop.as_str()), (JobOutcome::Failed, "workspace"));
+    assert!(result.result.summary.contains(&"ab".repeat(20)), "{}", result.result.summary);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_does_to_its_repository_does_not_reach_the_result() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let script = "
+        git checkout --quiet --orphan elsewhere && git rm --quiet -rf . && echo mine > mine
+        git -c user.name=x -c user.email=x@x commit --quiet --allow-empty -m rewritten
+        mkdir -p .git/hooks .git/info
+        for hook in pre-commit post-commit post-index-change reference-transaction; do
+            printf '#!/bin/sh\\ntouch /work/hooked\\n' > .git/hooks/$hook; chmod +x .git/hooks/$hook
+        done
+        echo '* filter=evil' > .git/info/attributes
+        printf '[core]\\nfsmonitor = touch /work/monitored\\nworktree = /home/agent\\n' >> .git/config
+        printf '[filter \"evil\"]\\nclean = touch /work/filtered\\n' >> .git/config
+        echo planted > /out/commit
+    ";
+    let mut assignment = job(vec![shell(script)]);
+    assignment.base = Some(base.clone());
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    let bundle = result.result.bundle.clone().unwrap_or_else(|| panic!("{result:?}"));
+    let file = origin.path().join("work.bundle");
+    std::fs::write(&file, &fake.world().blobs[&bundle.sha256]).unwrap();
+    git(
+        origin.path(),
+        &["fetch", "--quiet", file.to_str().unwrap(), "refs/heads/cynode/work:back"],
+    );
+    assert_eq!(git(origin.path(), &["rev-parse", "back^"]), base);
+    assert_eq!(git(origin.path(), &["ls-tree", "--name-only", "back"]), "mine");
+    assert_eq!(git(origin.path(), &["show", "back:mine"]), "mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_required_commit_that_is_not_there_is_a_failure() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let mut required = job(vec![say("I did nothing.")]);
+    required.work.commit = CommitRule::Required;
+    let mut never = job(vec![write("thrown away", "x"), say("I looked.")]);
+    never.work.commit = CommitRule::Never;
+    fake.give(required.clone());
+    fake.give(never.clone());
+    let result = fake.result(required.job_id).await;
+    assert_eq!(result.outcome, JobOutcome::Failed);
+    assert_eq!(result.result.summary, "I did nothing.\n\nNothing was changed.");
+    let result = fake.result(never.job_id).await;
+    assert_eq!((result.outcome, result.result.commit), (JobOutcome::Succeeded, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_files_in_out_come_back_as_artifacts_and_links_do_not() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let script = "echo good > /out/report.txt; ln -s /etc/passwd /out/link; mkfifo /out/pipe; mkdir /out/dir";
+    let assignment = job(vec![shell(script)]);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    let names: Vec<_> = result.result.artifacts.keys().cloned().collect();
+    assert_eq!(names, ["report.txt"]);
+    let blob = &result.result.artifacts["report.txt"];
+    assert_eq!(fake.world().blobs[&blob.sha256], b"good\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_to_stop_stops_with_all_its_processes() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let assignment = job(vec![sleep_forever("71234501")]);
+    fake.give(assignment.clone());
+    fake.phase(assignment.job_id, JobPhase::Working).await;
+    some_process("sleep 71234501").await;
+    let began = std::time::Instant::now();
+    fake.world().jobs.get_mut(&assignment.job_id).unwrap().stop = Some("cancelled".to_owned());
+    no_process("sleep 71234501").await;
+    assert!(began.elapsed().as_secs_f64() < 2.0, "{:?}", began.elapsed());
+    machine.cleared().await;
+    assert_eq!(fake.world().jobs[&assignment.job_id].posts, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_ends_the_job_with_a_result_and_is_acknowledged() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let assignment = job(vec![sleep_forever("71234502")]);
+    fake.give(assignment.clone());
+    fake.phase(assignment.job_id, JobPhase::Working).await;
+    some_process("sleep 71234502").await;
+    let instruction_id = Uuid::from_u128(5);
+    fake.instruct(JobInstruction {
+        instruction_id,
+        job_id: assignment.job_id,
+        kind: InstructionKind::Abort,
+        text: String::new(),
+    });
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!((result.outcome, result.result.stop.as_str()), (JobOutcome::Failed, "cancelled"));
+    no_process("sleep 71234502").await;
+    fake.until("the instruction is acknowledged", |world| {
+        world.delivered.contains(&instruction_id).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_takes_too_long_is_ended_and_what_it_did_is_kept() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let mut assignment = job(vec![write("half", "done"), sleep_forever("71234503")]);
+    assignment.seconds_left = 3;
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!(
+        (result.outcome, result.result.stop.as_str()),
+        (JobOutcome::Failed, "timeout"),
+        "{result:?}"
+    );
+    assert!(result.result.commit.is_some());
+    no_process("sleep 71234503").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_jobs_run_at_once_as_there_are_slots() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake).with(&["--slots", "2"]);
+    let _running = machine.start();
+    let jobs: Vec<_> = (0..6).map(|_| job(vec![shell("sleep 0.2")])).collect();
+    for assignment in &jobs {
+        fake.give(assignment.clone());
+    }
+    for assignment in &jobs {
+        fake.result(assignment.job_id).await;
+    }
+    let world = fake.world();
+    assert!(world.claims.values().all(|jobs| jobs.len() <= 2));
+    let posts: BTreeMap<_, _> = world.jobs.iter().map(|(id, record)| (*id, record.posts)).collect();
+    assert!(posts.values().all(|posts| *posts == 1), "{posts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draining_node_and_one_without_room_take_no_jobs() {
+    let fake = Fake::start().await;
+    fake.world().draining = true;
+    let machine = Machine::joined(&fake);
+    let running = machine.start();
+    fake.until("it is heard", |world| (world.heartbeats > 0).then_some(())).await;
+    let assignment = job(vec![Move::Say { text: "done".to_owned() }]);
+    // The first claim may have been under way before the node knew.
+    fake.until("it is heard again", |world| (world.heartbeats > 1).then_some(())).await;
+    drop(running);
+    let full = Machine::joined(&fake).with(&["--disk-floor-mib", "4000000000"]);
+    fake.world().draining = false;
+    let running = full.start();
+    let heard = fake.world().heartbeats;
+    fake.give(assignment.clone());
+    fake.until("it is heard", |world| (world.heartbeats > heard + 1).then_some(())).await;
+    assert_eq!(fake.world().queue.len(), 1);
+    drop(running);
+    let _running = machine.start();
+    assert_eq!(fake.result(assignment.job_id).await.outcome, JobOutcome::Succeeded);
+}
