@@ -84,6 +84,9 @@ struct Said {
 #[serde(deny_unknown_fields)]
 struct Called {
     name: String,
+    /// Where the tool is, for clients that offer tools in groups.
+    #[serde(default)]
+    namespace: Option<String>,
     #[serde(default)]
     arguments: Option<Value>,
     #[serde(default)]
@@ -216,7 +219,7 @@ impl Said {
             parts.push(Part::ToolCall(ToolCall {
                 id: format!("call_{mark}_{at}"),
                 name: call.name.clone(),
-                namespace: None,
+                namespace: call.namespace.clone(),
                 input,
                 extras: Extras::default(),
             }));
@@ -280,6 +283,19 @@ mod tests {
         let answer = script().answer(&asked(&second)).unwrap();
         assert_eq!(answer.parts, [Part::text("done")]);
         assert_eq!(answer.usage, Some(Usage { input: 11, output: 3, ..Usage::default() }));
+    }
+
+    #[test]
+    fn a_tool_of_a_group_is_called_in_its_group() {
+        let script = Script::read(&json!({ "rules": [{ "answer": { "tool_calls": [
+            { "name": "report", "namespace": "mcp__cynode", "arguments": {} }] } }] }));
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "go" }] });
+        let answer = script.unwrap().answer(&asked(&body)).unwrap();
+        let Part::ToolCall(call) = &answer.parts[0] else { panic!("{answer:?}") };
+        assert_eq!(
+            (call.name.as_str(), call.namespace.as_deref()),
+            ("report", Some("mcp__cynode"))
+        );
     }
 
     #[test]

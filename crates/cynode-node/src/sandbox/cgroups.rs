@@ -89,6 +89,14 @@ impl Cgroups {
             .collect()
     }
 
+    /// Removes the directories of this node if nothing is in them.
+    pub(super) fn leave(&self) {
+        let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
+        for directory in used.chain(&self.others) {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+
     /// The path of a run's cgroup, as programs want it that make one below.
     pub(super) fn parent_of(&self, name: &str) -> Option<String> {
         let first = self.hierarchies.iter().find(|hierarchy| !hierarchy.controllers.is_empty())?;

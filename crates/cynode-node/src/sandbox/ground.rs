@@ -238,6 +238,13 @@ impl Ground {
     }
 }
 
+impl Drop for Ground {
+    /// An empty directory of cgroups is of no use to anybody.
+    fn drop(&mut self) {
+        self.cgroups.leave();
+    }
+}
+
 /// A place for a run.
 pub(super) struct Room {
     pub(super) user: Option<u32>,

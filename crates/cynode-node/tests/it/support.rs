@@ -38,6 +38,7 @@ use uuid::Uuid;
 /// A job's sandbox.
 pub(crate) struct Sandbox {
     backend: Bubblewrap,
+    instance: String,
     runs: AtomicU32,
     pub(crate) work: PathBuf,
     pub(crate) home: PathBuf,
@@ -53,9 +54,17 @@ impl Sandbox {
         });
         let name = place.file_name().unwrap().to_string_lossy().to_lowercase();
         let instance = format!("test-{}", name.trim_start_matches('.'));
-        let ground = Ground::prepare(Options::new(instance, place.join("ground"))).unwrap();
+        let ground = Ground::prepare(Options::new(instance.clone(), place.join("ground"))).unwrap();
         let backend = Bubblewrap::new(&ground).unwrap();
-        Self { backend, runs: AtomicU32::new(0), work, home }
+        Self { backend, instance, runs: AtomicU32::new(0), work, home }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+            let _ = fs::remove_dir(hierarchy.path().join(format!("cynode-{}", self.instance)));
+        }
     }
 }
 
