@@ -478,3 +478,31 @@ async fn work_that_cannot_be_read_fails_with_the_reason_instead_of_waiting() {
     assert_eq!(result["stop"], "impossible");
     assert!(result["summary"].as_str().unwrap().contains("cannot be read"), "{result}");
 }
+
+#[tokio::test]
+async fn turns_are_fair_also_when_everybody_asks_at_once() {
+    let drive = Drive::new().await;
+    let keys: Vec<_> = (0..40).map(|number| format!("u{number}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    drive.dispatched_with(&keys, &work()).await;
+    let mut nodes = Vec::new();
+    for number in 1..=4 {
+        nodes.push(Machine::join(&drive.app, &drive.admin, number, 100).await);
+    }
+    let mut given = vec![Vec::new(); nodes.len()];
+    // Each asks for one at a time, all four at the same moment, until there is nothing more.
+    for round in 0..40 {
+        let asked = nodes.iter().enumerate().map(async |(at, node)| {
+            let number = u32::try_from(round * 4 + at).unwrap();
+            node.claim(number, 1).await
+        });
+        for (at, jobs) in futures::future::join_all(asked).await.into_iter().enumerate() {
+            given[at].extend(jobs.iter().map(unit));
+        }
+    }
+    assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10, 10]);
+    let mut all: Vec<_> = given.concat();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 40);
+}
