@@ -58,6 +58,8 @@ pub struct Parts {
     pub repositories: crate::repositories::Repositories,
     /// How long records of tool calls are kept.
     pub keep_records: time::Duration,
+    /// How long it is kept what agents said and did in their jobs.
+    pub keep_transcripts: time::Duration,
 }
 
 /// How much agents may call.

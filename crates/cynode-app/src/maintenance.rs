@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cynode_db::{DbError, approvals, idempotency, schema};
+use cynode_db::{DbError, approvals, idempotency, nodes, schema};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, Error, error::complain};
@@ -34,6 +34,10 @@ pub async fn once(app: &App) -> Result<(), Error> {
     schema::ensure_partitions(&mut conn, now).await?;
     while idempotency::sweep(&mut conn, now, BATCH).await? > 0 {}
     approvals::sweep(&mut conn, now - time::Duration::days(1)).await?;
+    if let Ok(parts) = app.gate() {
+        let before = now - parts.keep_transcripts;
+        while nodes::forget_events(&mut conn, before, BATCH).await? > 0 {}
+    }
     drop(conn);
     if let Ok(parts) = app.gate() {
         let removed = crate::audit::prune(app, parts.keep_records).await?;

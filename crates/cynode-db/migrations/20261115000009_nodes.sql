@@ -62,6 +62,7 @@ CREATE TABLE job_events (
     PRIMARY KEY (job_id, number, at)
 ) PARTITION BY RANGE (at);
 CREATE INDEX job_events_by_task ON job_events (task_id, at);
+CREATE INDEX job_events_by_time ON job_events USING brin (at);
 
 -- Which agent at work was told which instruction.
 CREATE TABLE job_deliveries (

@@ -776,3 +776,25 @@ pub async fn events(
     );
     Ok(rows.fetch_all(conn).await?)
 }
+
+/// Forgets events that came before, at most so many. Gives how many there were.
+#[tracing::instrument(name = "db.nodes.forget_events", skip_all)]
+pub async fn forget_events(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    most: i64,
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "
+        DELETE FROM job_events e USING (
+            SELECT job_id, number, at FROM job_events WHERE at < $1 LIMIT $2
+        ) AS old
+        WHERE e.job_id = old.job_id AND e.number = old.number AND e.at = old.at
+        ",
+        before,
+        most,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

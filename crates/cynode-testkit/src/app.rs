@@ -190,6 +190,7 @@ fn gated_app(db: &TestDb, environment: &Environment) -> (App, TempDir) {
         objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
         repositories: Repositories::new(objects.path().join("repositories")),
         keep_records: time::Duration::days(365),
+        keep_transcripts: time::Duration::days(90),
     });
     let models = Models::open(&app, objects.path().join("cassettes")).unwrap();
     (app.with_models(models), objects)
@@ -274,6 +275,7 @@ impl TestApp {
             objects: parts.objects.clone(),
             repositories: parts.repositories.clone(),
             keep_records: parts.keep_records,
+            keep_transcripts: parts.keep_transcripts,
         };
         let app = App::new(self.db.pool(), self.environment.clone(), Policy::default());
         self.gate_of(app.with_gate(parts), tempfile::tempdir().unwrap(), records()).await

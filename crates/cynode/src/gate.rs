@@ -94,6 +94,7 @@ pub(crate) async fn open(
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
         repositories: Repositories::new(directory.join("repositories")),
         keep_records: time::Duration::days(config.gate.audit_days),
+        keep_transcripts: time::Duration::days(config.gate.transcript_days),
     });
     let models = Models::open(&app, directory.join("cassettes"))?;
     let app = app.with_models(models);

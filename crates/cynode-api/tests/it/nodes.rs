@@ -506,3 +506,20 @@ async fn turns_are_fair_also_when_everybody_asks_at_once() {
     all.dedup();
     assert_eq!(all.len(), 40);
 }
+
+#[tokio::test]
+async fn what_agents_said_is_forgotten_after_its_time() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let job = node.claim(1, 1).await.remove(0);
+    let told = json!({ "fencing_token": 1, "first": 0,
+        "events": [{ "at_ms": 1, "event": "said", "data": { "text": "hello" } }] });
+    node.client.post(&path(&job, "events"), told).await.expect(200);
+    let kept = "SELECT count(*) FROM job_events";
+    cynode_app::maintenance::once(&drive.app.app).await.unwrap();
+    assert_eq!(drive.app.db.number(kept).await, 1);
+    drive.app.clock.advance(Duration::days(200));
+    cynode_app::maintenance::once(&drive.app.app).await.unwrap();
+    assert_eq!(drive.app.db.number(kept).await, 0);
+}

@@ -19,10 +19,15 @@ pub(crate) struct Gate {
     pub(crate) opened: Vec<String>,
     /// How long records are kept.
     pub(crate) audit_days: i64,
+    /// How long it is kept what agents said and did in their jobs.
+    pub(crate) transcript_days: i64,
 }
 
 const KEPT: Bounded<i64> =
     Bounded { name: "CYNODE_GATE_AUDIT_DAYS", min: 1, max: 36_500, default: 365 };
+
+const TRANSCRIPTS: Bounded<i64> =
+    Bounded { name: "CYNODE_GATE_TRANSCRIPT_DAYS", min: 1, max: 36_500, default: 90 };
 
 impl Gate {
     pub(super) fn read(reader: &mut Reader) -> Self {
@@ -38,6 +43,7 @@ impl Gate {
             public_url: reader.optional("gate.public_url"),
             opened: list(reader.optional("gate.open_to")),
             audit_days: reader.integer("gate.audit_days", KEPT),
+            transcript_days: reader.integer("gate.transcript_days", TRANSCRIPTS),
         }
     }
 }

@@ -44,6 +44,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     gate.public_url                     (not set)  (default)
     gate.open_to                        (not set)  (default)
     gate.audit_days                     365  (default)
+    gate.transcript_days                90  (default)
     telemetry.log                       info  (default)
     telemetry.otlp_endpoint             (not set)  (default)
     auth.session_hours                  12  (default)
