@@ -13,11 +13,22 @@ finish() {
     local status=$?
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
     [ -d "$work/pg" ] && stop_cluster "$work/pg"
+    remove_machines
     [ "$status" = 0 ] || tail -n 20 "$work"/*.log >&2 2>/dev/null
     rm -rf "$work"
     exit "$status"
 }
 trap finish EXIT
+
+# remove_machines: what proof_of_nodes may leave behind when it is killed itself.
+machines=cynode-proof-$$
+remove_machines() {
+    local name
+    for name in $(ip netns list 2>/dev/null | awk -v tag="$machines-" 'index($1, tag) == 1 { print $1 }'); do
+        ip netns delete "$name"
+    done
+    awk -v tag="$machines-" 'index($1, tag) == 1 { print $2 }' /proc/mounts | while read -r name; do umount --lazy "$name"; done
+}
 
 # The release build, unless told which program to use.
 if [ -z "${CYNODE_BIN:-}" ]; then
@@ -85,6 +96,12 @@ proof_of() {
     shift
     "${cynode%/*}/cynode-proof" "$command" --cynode "$cynode" --restate "$(engine_program)" \
         --postgres "$(dirname "$(readlink -f "$(command -v initdb)")")" --scripts prove/data/scripts.json "$@"
+}
+
+# proof_of_nodes COMMAND ARGUMENTS: real nodes in network namespaces of their own; see cynode-proof nodes --help.
+proof_of_nodes() {
+    [ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; return 1; }
+    proof_of nodes --node "${cynode%/*}/cynode-node" --tag "$machines" "$@"
 }
 
 # api METHOD PATH [BODY]: a call of the user's interface as the admin; prints the answer, fails on anything but success.

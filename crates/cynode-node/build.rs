@@ -21,6 +21,7 @@ fn build() -> Result<(), String> {
     let target = text("TARGET")?;
     println!("cargo::rerun-if-changed=../cynode-inside/src");
     println!("cargo::rerun-if-changed=../cynode-inside/Cargo.toml");
+    println!("cargo::rerun-if-changed=../../Cargo.lock");
     let built = Command::new(of("CARGO")?)
         .args(["build", "--release", "--quiet", "--locked", "--bin", "cynode-inside", "--target"])
         .arg(&target)

@@ -42,25 +42,36 @@ pub struct Limits {
 
 /// The router of the user-facing port.
 pub fn router(state: AppState, limits: Limits) -> Router {
-    let (router, document) = routes::all().split_for_parts();
-    let document = document::complete(document);
+    let (router, _) = routes::all().split_for_parts();
+    let document = openapi();
     let models = inference::for_people(&state);
-    served(router.merge(routes::document_route(&document)), state, limits).merge(models)
+    let (long, _) = routes::long().split_for_parts();
+    let long = layered(long, state.clone(), Limits { time: LONG, ..limits });
+    served(router.merge(routes::document_route(&document)), state, limits).merge(models).merge(long)
 }
 
 /// The router of the internal port: runners, workers, and agents that ask models.
 pub fn internal_router(state: AppState, limits: Limits) -> Router {
-    let (router, document) = routes::internal().split_for_parts();
-    let document = document::complete_internal(document);
+    let (router, _) = routes::internal().split_for_parts();
+    let document = internal_openapi();
     let models = inference::for_agents(&state);
-    served(router.merge(routes::document_route(&document)), state, limits).merge(models)
+    let (long, _) = routes::internal_long().split_for_parts();
+    let long = layered(long, state.clone(), Limits { time: LONG, ..limits });
+    served(router.merge(routes::document_route(&document)), state, limits).merge(models).merge(long)
 }
 
 /// What holds for every request, whatever the port.
 fn served(router: Router<AppState>, state: AppState, limits: Limits) -> Router {
+    let router =
+        router.fallback(routes::nothing_here).method_not_allowed_fallback(routes::wrong_method);
+    layered(router, state, limits)
+}
+
+/// How long it may take to bring many bytes, or to look at a commit.
+const LONG: Duration = Duration::from_mins(15);
+
+fn layered(router: Router<AppState>, state: AppState, limits: Limits) -> Router {
     router
-        .fallback(routes::nothing_here)
-        .method_not_allowed_fallback(routes::wrong_method)
         .layer(DefaultBodyLimit::max(limits.body))
         .layer(axum::middleware::from_fn(middleware::carried_out))
         .layer(TimeoutLayer::with_status_code(
@@ -74,12 +85,12 @@ fn served(router: Router<AppState>, state: AppState, limits: Limits) -> Router {
 
 /// The OpenAPI document of [`internal_router`].
 pub fn internal_openapi() -> OpenApi {
-    let (_, document) = routes::internal().split_for_parts();
+    let (_, document) = routes::internal().merge(routes::internal_long()).split_for_parts();
     document::complete_internal(document)
 }
 
 /// The OpenAPI document of [`router`].
 pub fn openapi() -> OpenApi {
-    let (_, document) = routes::all().split_for_parts();
+    let (_, document) = routes::all().merge(routes::long()).split_for_parts();
     document::complete(document)
 }

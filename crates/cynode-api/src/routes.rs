@@ -103,7 +103,6 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::change_node, nodes::remove_node))
         .routes(routes!(nodes::job_events))
-        .routes(routes!(repositories::get_repository, repositories::import_repository))
 }
 
 /// The routes of the internal port.
@@ -126,9 +125,20 @@ pub(crate) fn internal() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::heartbeat))
         .routes(routes!(nodes::tell))
         .routes(routes!(nodes::ask_permission))
+        .routes(routes!(repositories::advertise))
+}
+
+/// Routes of the user-facing port that bring many bytes.
+pub(crate) fn long() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(repositories::get_repository, repositories::import_repository))
+}
+
+/// Routes of the internal port that bring many bytes or wait for git.
+pub(crate) fn internal_long() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
         .routes(routes!(nodes::store_blob))
         .routes(routes!(nodes::result))
-        .routes(routes!(repositories::advertise))
         .routes(routes!(repositories::upload_pack))
 }
 

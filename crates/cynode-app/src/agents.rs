@@ -224,8 +224,8 @@ pub(crate) struct ForJob<'a> {
     pub(crate) seconds: u32,
 }
 
-/// Issues the token of a job to the node that does it, and ends the ones that were issued for it before: an answer that
-/// was lost may have had one.
+/// Issues a token of a job to the node that does it. Asked again it issues another and lets the first work: the node may
+/// have got the answer that it seems to have lost. All of them end with the job.
 pub(crate) async fn issue_for_job(
     ctx: &mut Ctx,
     job: ForJob<'_>,
@@ -250,7 +250,6 @@ pub(crate) async fn issue_for_job(
     let (id, now) = (agent.token, ctx.now);
     let models = models(job.models.to_vec())?;
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
-    agent_tokens::revoke_of_job(ctx.conn(), job.job, now).await?;
     agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))
 }

@@ -15,7 +15,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError, jobs,
-    nodes::{self, Claimed, NewNode, Node},
+    nodes::{self, Claimed, NewNode, Node, Undelivered},
 };
 use cynode_wire::{
     accounts::SecretText,
@@ -25,13 +25,15 @@ use cynode_wire::{
         JoinedNode, NodeChallenge, NodeReport, NodeState, NodeToken, NodeView, StopJob,
         signed_bytes,
     },
-    work::{RevisionFeedback, SandboxBackend, Work, WorkerChoice},
+    work::{CommitRule, RevisionFeedback, SandboxBackend, Work, WorkerChoice},
     workflow::Finding,
 };
 use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, VerifyingKey};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use time::Duration;
+use uuid::Uuid;
 
 pub use telling::{ask_permission, events, result, store_blob, tell};
 
@@ -39,6 +41,7 @@ use crate::{
     App, Ctx, Error, Request,
     agents::{self, ForJob},
     context::Told,
+    error::complain,
     repositories,
     tokens::{self, Presented, TokenKind},
     workflow::patience,
@@ -381,23 +384,28 @@ async fn place(app: &App) -> Result<bool, Error> {
         return Ok(false);
     }
     nodes::take_back(&mut tx, SILENT_MS).await?;
-    let waiting = nodes::unplaced(&mut tx, PLACED_AT_ONCE).await?;
     let fit = |node: &Node| node.state == NodeState::Active && node.silent_ms < SILENT_MS;
     let there: Vec<_> = nodes::list(&mut tx).await?.into_iter().filter(fit).collect();
     let mut candidates: Vec<_> = there.iter().map(candidate).collect();
-    let mut any = false;
-    for (job, work) in waiting {
-        // What cannot be read is placed anywhere: whoever claims it is told, and so is the task.
-        let work: Option<Work> = serde_json::from_value(work).ok();
-        let chosen = placement::choose(work.as_ref().map(needs).unwrap_or_default(), &candidates);
-        match chosen {
-            Ok(at) => {
-                candidates[at].turn = nodes::place(&mut tx, job, there[at].id).await?;
-                candidates[at].free -= 1;
-                any = true;
+    let (mut any, mut behind) = (false, None);
+    // What fits nowhere must not keep what is behind it from being placed.
+    while candidates.iter().any(|node| node.free > 0) {
+        let waiting = nodes::unplaced(&mut tx, behind, PLACED_AT_ONCE).await?;
+        let Some((queued_at, job, _)) = waiting.last() else { break };
+        behind = Some((*queued_at, *job));
+        for (_, job, work) in waiting {
+            // What cannot be read is placed anywhere: whoever claims it is told, and so is the task.
+            let work: Option<Work> = serde_json::from_value(work).ok();
+            let needs = work.as_ref().map(needs).unwrap_or_default();
+            match placement::choose(needs, &candidates) {
+                Ok(at) => {
+                    candidates[at].turn = nodes::place(&mut tx, job, there[at].id).await?;
+                    candidates[at].free -= 1;
+                    any = true;
+                }
+                Err(Unplaced::Busy) => {}
+                Err(why) => tracing::debug!(job.id = %job, %why, "a job waits for a node"),
             }
-            Err(Unplaced::Busy) => {}
-            Err(why) => tracing::info!(job.id = %job, %why, "a job waits for a node"),
         }
     }
     tx.commit().await.map_err(DbError::from)?;
@@ -449,24 +457,23 @@ async fn give(
     nodes::seen(ctx.conn(), node.id).await?;
     let claimed =
         nodes::claim(ctx.conn(), node.id, body.claim_id, body.most.into(), LEASE_MS).await?;
-    let (mut given, mut failed) = (Vec::new(), Vec::new());
-    for job in claimed {
-        let id = (job.job, job.fencing_token);
-        match assign(app, &mut ctx, job).await {
-            Ok(assignment) => given.push(assignment),
-            Err(Error::Invalid(why)) => failed.push((id, why)),
-            Err(other) => return Err(other),
-        }
-    }
     app.commit(ctx).await?;
-    for ((job, fencing_token), why) in failed {
-        telling::fail(app, node, job, fencing_token, &why).await?;
+    // What follows may ask git, and is done again when the claim is repeated: no transaction is held meanwhile.
+    let mut given = Vec::new();
+    for job in claimed {
+        let (id, fencing_token) = (job.job, job.fencing_token);
+        match assign(app, request, job).await {
+            Ok(assignment) => given.push(assignment),
+            Err(Error::Invalid(why)) => telling::fail(app, node, id, fencing_token, &why).await?,
+            // The others need not wait for it: unheard of, it is given up and tried again.
+            Err(error) => complain(&error, "a job could not be given to its node"),
+        }
     }
     Ok(Assignments { jobs: given })
 }
 
 /// What a node is told about a job that it has claimed; `Invalid` when the job cannot be done as it was planned.
-async fn assign(app: &App, ctx: &mut Ctx, job: Claimed) -> Result<Assignment, Error> {
+async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment, Error> {
     let work = job.payload.unit.get("work").cloned().unwrap_or_default();
     let mut work: Work = serde_json::from_value(work)
         .map_err(|error| Error::Invalid(format!("the unit's `work` cannot be read: {error}")))?;
@@ -476,7 +483,12 @@ async fn assign(app: &App, ctx: &mut Ctx, job: Claimed) -> Result<Assignment, Er
     if work.context.task_summary.is_empty() {
         work.context.task_summary.clone_from(&job.payload.title);
     }
-    let base = base(app, ctx, &job).await?;
+    // What an earlier attempt left is there already: this one may find nothing more to change.
+    if job.again && work.commit == CommitRule::Required {
+        work.commit = CommitRule::IfChanged;
+    }
+    let base = base(app, &job).await?;
+    let mut ctx = app.open(request).await?;
     nodes::set_base(ctx.conn(), job.job, base.as_deref()).await?;
     let seconds_left = u32::try_from(job.seconds_left).unwrap_or(u32::MAX);
     let for_job = ForJob {
@@ -492,7 +504,8 @@ async fn assign(app: &App, ctx: &mut Ctx, job: Claimed) -> Result<Assignment, Er
         seconds: seconds_left.saturating_add(60),
     };
     let (agent_token_id, agent_token): (_, SecretText) =
-        agents::issue_for_job(ctx, for_job).await?;
+        agents::issue_for_job(&mut ctx, for_job).await?;
+    app.commit(ctx).await?;
     Ok(Assignment {
         job_id: job.job,
         task_id: job.task,
@@ -524,9 +537,9 @@ fn feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
 }
 
 /// The commit that a job starts from: what an earlier attempt or the units before it made, else the project's own.
-async fn base(app: &App, ctx: &mut Ctx, job: &Claimed) -> Result<Option<String>, Error> {
+async fn base(app: &App, job: &Claimed) -> Result<Option<String>, Error> {
     match job.bases.as_slice() {
-        [] => repositories::head(ctx, job.project).await,
+        [] => repositories::head(app, job.project).await,
         [one] => Ok(Some(one.clone())),
         several => {
             let found = app.gate()?.repositories.newest(job.project, several).await?;
@@ -552,19 +565,34 @@ pub async fn heartbeat(app: &App, node: Known, body: &Heartbeat) -> Result<Heart
     }
     let told = match kept.as_slice() {
         [] => Vec::new(),
-        kept => nodes::instructions(&mut conn, kept, &body.delivered).await?,
+        kept => nodes::undelivered(&mut conn, kept).await?,
     };
-    let instructions = told.into_iter().map(|told| JobInstruction {
-        instruction_id: told.id.as_uuid(),
+    // An instruction is for a task; each of its agents is told, under a name of its own.
+    let (passed_on, new): (Vec<_>, Vec<_>) =
+        told.iter().partition(|told| body.delivered.contains(&named(told)));
+    if !passed_on.is_empty() {
+        nodes::delivered(&mut conn, &passed_on).await?;
+    }
+    let instructions = new.into_iter().map(|told| JobInstruction {
+        instruction_id: named(told),
         job_id: told.job,
         kind: told.kind,
-        text: told.text.unwrap_or_default(),
+        text: told.text.clone().unwrap_or_default(),
     });
     Ok(HeartbeatAnswer {
         stop,
         instructions: instructions.collect(),
         draining: node.state == NodeState::Draining,
     })
+}
+
+/// The name of an instruction to one agent, the same whenever it is given.
+fn named(told: &Undelivered) -> Uuid {
+    let both = [told.job.as_uuid().into_bytes(), told.id.as_uuid().into_bytes()].concat();
+    let digest: [u8; 32] = Sha256::digest(both).into();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 fn why_not(standing: Option<&jobs::Standing>, node: Known, fencing_token: i64) -> &'static str {

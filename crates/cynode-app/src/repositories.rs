@@ -16,7 +16,7 @@ use cynode_core::{
     ids::{JobId, ProjectId},
     roles::Role,
 };
-use cynode_db::repositories;
+use cynode_db::{DbError, repositories};
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::json;
@@ -25,6 +25,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
     sync::Semaphore,
 };
+use tokio_util::task::TaskTracker;
 
 pub use cynode_db::repositories::Repository;
 
@@ -36,6 +37,19 @@ const MOST_BYTES: u64 = 1 << 30;
 /// How long git may take for one thing.
 const PATIENCE: Duration = Duration::from_mins(5);
 
+/// What git says when it is the bundle that is wrong.
+const VERDICTS: [&str; 9] = [
+    "not a bundle",
+    "does not look like a v2 or v3 bundle",
+    "unrecognized header",
+    "lacks these prerequisite commits",
+    "fsck error",
+    "bad pack",
+    "index-pack died",
+    "non-fast-forward",
+    "rejected",
+];
+
 /// How many gits run at once.
 const AT_ONCE: usize = 8;
 
@@ -44,6 +58,7 @@ const AT_ONCE: usize = 8;
 pub struct Repositories {
     directory: PathBuf,
     places: Arc<Semaphore>,
+    feeding: TaskTracker,
 }
 
 /// How much a commit changes.
@@ -66,6 +81,9 @@ pub enum GitError {
     /// It said no.
     #[error("{0}")]
     Refused(String),
+    /// It came to nothing, for reasons that may pass.
+    #[error("{0}")]
+    Failed(String),
     /// It took too long.
     #[error("git took longer than {} s", PATIENCE.as_secs())]
     Slow,
@@ -75,7 +93,7 @@ impl From<GitError> for Error {
     fn from(error: GitError) -> Self {
         match error {
             GitError::Refused(why) => Self::Invalid(why),
-            GitError::Io(_) | GitError::Slow => Self::Internal(error.into()),
+            GitError::Io(_) | GitError::Failed(_) | GitError::Slow => Self::Internal(error.into()),
         }
     }
 }
@@ -83,7 +101,8 @@ impl From<GitError> for Error {
 impl Repositories {
     /// Repositories below a directory.
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, places: Arc::new(Semaphore::new(AT_ONCE)) }
+        let feeding = TaskTracker::new();
+        Self { directory, places: Arc::new(Semaphore::new(AT_ONCE)), feeding }
     }
 
     fn of(&self, project: ProjectId) -> PathBuf {
@@ -119,16 +138,40 @@ impl Repositories {
             return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&done.stderr);
-        let said = said.lines().filter(|line| !line.trim().is_empty()).take(3);
-        Err(GitError::Refused(format!("git: {}", said.collect::<Vec<_>>().join("; "))))
+        let lines = said.lines().filter(|line| !line.trim().is_empty()).take(3);
+        let words = format!("git: {}", lines.collect::<Vec<_>>().join("; "));
+        // A full disk, a lock that somebody left, a process that was killed say nothing about a bundle: they may pass.
+        if VERDICTS.iter().any(|verdict| said.contains(verdict)) {
+            Err(GitError::Refused(words))
+        } else {
+            Err(GitError::Failed(words))
+        }
+    }
+
+    /// Whether one commit is in the history of another. Only git's own no is one.
+    async fn follows(&self, directory: &Path, base: &str, commit: &str) -> Result<bool, GitError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git(directory);
+        let done = git.args(["merge-base", "--is-ancestor", base, commit]).output();
+        let done = tokio::time::timeout(PATIENCE, done).await.map_err(|_| GitError::Slow)??;
+        match done.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(GitError::Failed(String::from_utf8_lossy(&done.stderr).into_owned())),
+        }
     }
 
     async fn make(&self, project: ProjectId) -> Result<PathBuf, GitError> {
         let directory = self.of(project);
-        if !tokio::fs::try_exists(directory.join("HEAD")).await? {
-            tokio::fs::create_dir_all(&directory).await?;
-            // Done again, it changes nothing.
-            self.run(&directory, &["init", "--quiet", "--bare", "--initial-branch=main"]).await?;
+        if !tokio::fs::try_exists(&directory).await? {
+            // Made beside its place and moved there whole: nobody sees half of it, and of two the first is used.
+            let beside =
+                self.directory.join(format!("incoming/{project}-{:016x}", rand::random::<u64>()));
+            tokio::fs::create_dir_all(&beside).await?;
+            self.run(&beside, &["init", "--quiet", "--bare", "--initial-branch=main"]).await?;
+            if tokio::fs::rename(&beside, &directory).await.is_err() {
+                tokio::fs::remove_dir_all(&beside).await?;
+            }
         }
         Ok(directory)
     }
@@ -192,15 +235,22 @@ impl Repositories {
         let name = name.ok_or_else(|| {
             GitError::Refused("the commit that was named is not in the bundle".into())
         })?;
+        // Whoever was killed while it took this very job in has left its lock.
+        let lock = directory.join(format!("refs/cynode/jobs/{job}.lock"));
+        let _ = tokio::fs::remove_file(lock).await;
         let refs = format!("+{name}:refs/cynode/jobs/{job}");
         let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", &bundle, &refs];
         self.run(&directory, &fetch).await?;
+        // Of two heads of one name git takes one: it must be the one that was named.
+        if self.commit(&directory, &format!("refs/cynode/jobs/{job}")).await? != commit {
+            return Err(GitError::Refused("the bundle holds another commit of that name".into()));
+        }
         let base = match base {
             Some(base) => {
-                let args = ["merge-base", "--is-ancestor", base, commit];
-                self.run(&directory, &args).await.map_err(|_| {
-                    GitError::Refused("the commit does not follow the one it started from".into())
-                })?;
+                if !self.follows(&directory, base, commit).await? {
+                    let why = "the commit does not follow the one it started from";
+                    return Err(GitError::Refused(why.into()));
+                }
                 base.to_owned()
             }
             // The empty tree, in git's own name for it.
@@ -219,8 +269,7 @@ impl Repositories {
         let directory = self.of(project);
         'commits: for commit in commits {
             for other in commits {
-                let args = ["merge-base", "--is-ancestor", other.as_str(), commit];
-                if other != commit && self.run(&directory, &args).await.is_err() {
+                if other != commit && !self.follows(&directory, other, commit).await? {
                     continue 'commits;
                 }
             }
@@ -247,7 +296,7 @@ impl Repositories {
     }
 
     /// Answers one question of a git that fetches. The process lives as long as its answer is read.
-    pub async fn upload_pack(
+    pub fn upload_pack(
         &self,
         project: ProjectId,
         protocol: Option<&str>,
@@ -261,8 +310,10 @@ impl Repositories {
         let (Some(mut input), Some(output)) = (input, output) else {
             return Err(std::io::Error::other("git has no pipes").into());
         };
-        input.write_all(&question).await?;
-        drop(input);
+        // Beside the reading of the answer: both pipes may be full.
+        self.feeding.spawn(async move {
+            let _ = tokio::time::timeout(PATIENCE, input.write_all(&question)).await;
+        });
         Ok((child, output))
     }
 
@@ -374,8 +425,9 @@ pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error>
 }
 
 /// The commit that work on a project starts from.
-pub(crate) async fn head(ctx: &mut Ctx, project: ProjectId) -> Result<Option<String>, Error> {
-    Ok(repositories::get(ctx.conn(), project).await?.map(|repository| repository.head))
+pub(crate) async fn head(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    Ok(repositories::get(&mut conn, project).await?.map(|repository| repository.head))
 }
 
 #[cfg(test)]

@@ -301,14 +301,14 @@ pub async fn revoke_of_job(
     Ok(())
 }
 
-/// The token that works for a job.
+/// The token that was issued first for a job, of those that work.
 #[tracing::instrument(name = "db.agent_tokens.of_job", skip_all)]
 pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<AgentTokenId>, DbError> {
     let found = sqlx::query_scalar!(
         "
         SELECT agent_token_id FROM agent_tokens
         WHERE job_id = $1 AND issued_by IS NULL AND revoked_at IS NULL
-        ORDER BY created_at DESC LIMIT 1
+        ORDER BY created_at, agent_token_id LIMIT 1
         ",
         job.as_uuid(),
     );

@@ -367,24 +367,32 @@ pub async fn take_back(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Queued jobs without a node and what they are to do, oldest first.
+/// Queued jobs without a node and what they are to do, oldest first, behind a place in the queue.
 #[tracing::instrument(name = "db.nodes.unplaced", skip_all)]
-pub async fn unplaced(conn: &mut Conn, most: i64) -> Result<Vec<(JobId, Value)>, DbError> {
+pub async fn unplaced(
+    conn: &mut Conn,
+    behind: Option<(OffsetDateTime, JobId)>,
+    most: i64,
+) -> Result<Vec<(OffsetDateTime, JobId, Value)>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT job_id, payload -> 'unit' -> 'work' AS "work!" FROM jobs
+        SELECT queued_at, job_id, payload -> 'unit' -> 'work' AS "work!" FROM jobs
         WHERE state = 'queued' AND for_nodes AND node_id IS NULL
+            AND ($2::timestamptz IS NULL OR (queued_at, job_id) > ($2, $3::uuid))
             AND NOT EXISTS (SELECT FROM task_parks p
                 WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
-        ORDER BY queued_at
+        ORDER BY queued_at, job_id
         LIMIT $1
         FOR UPDATE SKIP LOCKED
         "#,
         most,
+        behind.map(|(queued_at, _)| queued_at),
+        behind.map(|(_, job)| job.as_uuid()),
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (JobId::from_uuid(row.job_id), row.work)).collect())
+    let rows = rows.into_iter();
+    Ok(rows.map(|row| (row.queued_at, JobId::from_uuid(row.job_id), row.work)).collect())
 }
 
 /// Places a job; the node has had its turn. Gives the number of the turn.
@@ -428,6 +436,8 @@ pub struct Claimed {
     pub payload: JobPayload,
     /// Commits that it can start from: of an earlier attempt, else of the units before it.
     pub bases: Vec<String>,
+    /// Whether an earlier attempt of the unit left a commit.
+    pub again: bool,
     /// How long it may take from now.
     pub seconds_left: i64,
     /// The trace.
@@ -482,7 +492,8 @@ pub async fn claim(
                     WHERE d.task_id = g.task_id AND d.key = ANY (u.depends_on) AND done.state = 'succeeded'
                         AND done.result ->> 'commit' IS NOT NULL
                     ORDER BY d.unit_id, done.attempt DESC)
-            ) AS "bases!: Vec<String>"
+            ) AS "bases!: Vec<String>",
+            EXISTS (SELECT FROM jobs old WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL) AS "again!"
         FROM given g
         JOIN work_units u USING (unit_id)
         JOIN tasks t ON t.task_id = g.task_id
@@ -510,6 +521,7 @@ pub async fn claim(
                 fencing_token: row.fencing_token,
                 payload: serde_json::from_value(row.payload).map_err(corrupt("jobs", "payload"))?,
                 bases: row.bases,
+                again: row.again,
                 seconds_left: row.seconds_left,
                 trace_id: row.trace_id,
             })
@@ -584,29 +596,10 @@ pub struct Undelivered {
     pub text: Option<String>,
 }
 
-/// Notes which instructions were passed on, and gives those that were not, oldest first.
-#[tracing::instrument(name = "db.nodes.instructions", skip_all)]
-pub async fn instructions(
-    conn: &mut Conn,
-    jobs: &[JobId],
-    delivered: &[Uuid],
-) -> Result<Vec<Undelivered>, DbError> {
+/// What the agents of these jobs were not told yet, oldest first.
+#[tracing::instrument(name = "db.nodes.undelivered", skip_all)]
+pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelivered>, DbError> {
     let jobs: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
-    if !delivered.is_empty() {
-        sqlx::query!(
-            "
-            INSERT INTO job_deliveries (job_id, instruction_id, delivered_at)
-            SELECT j.job_id, i.instruction_id, clock_timestamp()
-            FROM jobs j JOIN task_instructions i USING (task_id)
-            WHERE j.job_id = ANY ($1) AND i.instruction_id = ANY ($2)
-            ON CONFLICT DO NOTHING
-            ",
-            &jobs,
-            delivered,
-        )
-        .execute(&mut *conn)
-        .await?;
-    }
     let rows = sqlx::query!(
         "
         SELECT i.instruction_id, j.job_id, i.kind, i.text
@@ -615,7 +608,7 @@ pub async fn instructions(
             AND NOT EXISTS (SELECT FROM job_deliveries d
                 WHERE d.job_id = j.job_id AND d.instruction_id = i.instruction_id)
         ORDER BY i.number
-        LIMIT 100
+        LIMIT 200
         ",
         &jobs,
     )
@@ -634,6 +627,26 @@ pub async fn instructions(
         .collect()
 }
 
+/// Notes which agent was told which instruction.
+#[tracing::instrument(name = "db.nodes.delivered", skip_all)]
+pub async fn delivered(conn: &mut Conn, told: &[&Undelivered]) -> Result<(), DbError> {
+    let jobs: Vec<_> = told.iter().map(|told| told.job.as_uuid()).collect();
+    let instructions: Vec<_> = told.iter().map(|told| told.id.as_uuid()).collect();
+    sqlx::query!(
+        "
+        INSERT INTO job_deliveries (job_id, instruction_id, delivered_at)
+        SELECT job_id, instruction_id, clock_timestamp()
+        FROM unnest($1::uuid[], $2::uuid[]) AS told (job_id, instruction_id)
+        ON CONFLICT DO NOTHING
+        ",
+        &jobs,
+        &instructions,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// A running job of a node, locked until the end of the transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
@@ -649,6 +662,8 @@ pub struct Held {
     pub events_next: i64,
     /// The commit it was told to start from.
     pub base: Option<String>,
+    /// Whether that is what an earlier attempt of the unit left.
+    pub again: bool,
     /// What is to be done.
     pub work: Value,
 }
@@ -664,6 +679,8 @@ pub async fn held(
     let row = sqlx::query!(
         r#"
         SELECT j.task_id, t.project_id, t.created_by, r.run_id, j.events_next, j.base,
+            EXISTS (SELECT FROM jobs old WHERE old.unit_id = j.unit_id AND old.attempt < j.attempt
+                AND old.result ->> 'commit' = j.base) AS "again!",
             j.payload -> 'unit' -> 'work' AS "work!"
         FROM jobs j JOIN tasks t USING (task_id) JOIN workflow_runs r USING (task_id)
         WHERE j.job_id = $1 AND j.worker = $2 AND j.fencing_token = $3 AND j.state = 'running'
@@ -682,6 +699,7 @@ pub async fn held(
         run: RunId::from_uuid(row.run_id),
         events_next: row.events_next,
         base: row.base,
+        again: row.again,
         work: row.work,
     }))
 }

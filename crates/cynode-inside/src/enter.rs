@@ -16,30 +16,37 @@ use nix::{
         resource::{Resource, setrlimit},
         signal::Signal,
     },
-    unistd,
+    unistd::{self, Gid, Uid},
 };
 
 /// Does what the orders on standard input say and becomes the program that they name.
 pub(crate) fn enter() -> anyhow::Result<Infallible> {
     close_what_was_inherited()?;
-    // Until the program that is started says the same for itself.
-    prctl::set_pdeathsig(Signal::SIGKILL)?;
     let orders: Enter = read_orders()?;
-    if u32::try_from(unistd::getppid().as_raw()) != Ok(orders.parent) {
-        bail!("the node is gone");
-    }
     for cgroup in &orders.cgroups {
         fs::write(cgroup, "0").with_context(|| format!("cannot join {}", cgroup.display()))?;
     }
     // When the machine runs out of memory, sandboxes go first.
     fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
     limit(&orders.limits)?;
+    if let Some(user) = orders.user {
+        become_user(user).context("cannot become the sandbox's user")?;
+    }
+    // From here on it ends with the node. Whoever becomes somebody else loses this, so it comes last; and the node may be gone already.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if u32::try_from(unistd::getppid().as_raw()) != Ok(orders.parent) {
+        bail!("the node is gone");
+    }
     let mut command = Command::new(&orders.program);
     command.args(&orders.arguments).env_clear().current_dir("/");
-    if let Some(user) = orders.user {
-        command.uid(user).gid(user);
-    }
     Err(command.exec()).with_context(|| format!("cannot start {}", orders.program.display()))
+}
+
+fn become_user(number: u32) -> nix::Result<()> {
+    let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
+    unistd::setgroups(&[])?;
+    unistd::setresgid(group, group, group)?;
+    unistd::setresuid(user, user, user)
 }
 
 /// Reads orders from standard input, without a buffer.

@@ -8,4 +8,4 @@
 
 mod orders;
 
-pub use orders::{Door, Enter, Inside, Limits, OrdersError, READY, STARTED, decode, encode};
+pub use orders::{Door, Enter, Inside, Limits, OrdersError, STARTED, decode, encode};

@@ -9,9 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// What the first process writes to standard error when it is inside and waits for its orders.
-pub const READY: &[u8] = b"\0cynode ready\n";
-/// What it writes when it is locked in and is about to start the command. All that follows is the command's.
+/// What the first process writes to standard error when it is locked in and is about to start the command. All that follows is the command's.
 pub const STARTED: &[u8] = b"\0cynode started\n";
 
 /// Orders are small; more than this is a mistake.
@@ -36,7 +34,7 @@ pub enum OrdersError {
 pub struct Enter {
     /// The process that started it; without that one it ends.
     pub parent: u32,
-    /// The `cgroup.procs` to join.
+    /// The files of cgroups to write itself into.
     pub cgroups: Vec<PathBuf>,
     /// The user and group to become.
     pub user: Option<u32>,

@@ -1,7 +1,7 @@
 //! Inside: the first process.
 
 use std::{
-    io::{self, Read, Write, stderr},
+    io::{Read, Write, stderr},
     os::unix::net::UnixStream,
     path::Path,
     process::{Command, ExitCode},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use cynode_inside::{Inside, READY, STARTED};
+use cynode_inside::{Inside, STARTED};
 use nix::{
     errno::Errno,
     sys::{
@@ -32,7 +32,6 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     prctl::set_no_new_privs()?;
     // The command runs as the same user: it must not look into this process.
     prctl::set_dumpable(false)?;
-    say(READY)?;
     let orders: Inside = read_orders()?;
     let life = orders.life.as_deref().map(hold).transpose()?;
     if let Some(limits) = &orders.limits {
@@ -48,7 +47,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         .collect::<anyhow::Result<Vec<Open>>>()?;
     files::lock(&orders.writable).context("cannot lock the files")?;
     calls::lock().context("cannot lock the system calls")?;
-    say(STARTED)?;
+    stderr().write_all(STARTED)?;
     if let Some(life) = life {
         thread::Builder::new().spawn(move || end_with(life))?;
     }
@@ -66,10 +65,6 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     // They are the command's now: the node sees their end when the command closes them.
     let (_, _) = (unistd::close(0), unistd::close(1));
     Ok(ExitCode::from(reap(child)))
-}
-
-fn say(what: &[u8]) -> io::Result<()> {
-    stderr().write_all(what)
 }
 
 fn start(orders: &Inside) -> anyhow::Result<Pid> {

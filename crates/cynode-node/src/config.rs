@@ -101,7 +101,8 @@ impl Layer {
         let fits = u64::from(cores).min(memory / 2048).clamp(1, 100);
         let slots = self.slots.unwrap_or_else(|| u16::try_from(fits).unwrap_or(1));
         ensure!((1..=1000).contains(&slots), "slots must be 1 to 1000");
-        let lease = self.lease_seconds.unwrap_or(60);
+        // Less than the orchestrator waits: a job that it gives up has ended here before.
+        let lease = self.lease_seconds.unwrap_or(50);
         ensure!((1..=3600).contains(&lease), "lease_seconds must be 1 to 3600");
         let most = Most {
             memory_mib: self.memory_mib.unwrap_or(4096),

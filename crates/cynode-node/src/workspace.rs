@@ -122,15 +122,29 @@ async fn init_mirror(host: &Host, store: &Store, path: &Path) -> Result<(), Work
     Ok(())
 }
 
+/// Removes the locks of refs.
+fn unlock(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            unlock(&path);
+        } else if path.extension().is_some_and(|extension| extension == "lock") {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 async fn fetch(
     host: &Host,
     path: &Path,
     what: &str,
     origin: &Origin,
 ) -> Result<(), WorkspaceError> {
+    // Whoever was killed has left its locks; nobody else fetches now.
     for lock in ["shallow.lock", "packed-refs.lock", "config.lock"] {
         let _ = fs::remove_file(path.join(lock));
     }
+    unlock(&path.join("refs"));
     let mut fetch = git_in(host, path);
     // In the environment, which only this user can read; the command line is everybody's.
     let header = format!("Authorization: Bearer {}", origin.token.expose_secret());

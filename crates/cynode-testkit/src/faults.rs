@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -258,9 +258,14 @@ pub struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// Starts it.
+    /// Starts it on loopback.
     pub async fn start(tasks: &TaskTracker, target: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at(tasks, Ipv4Addr::LOCALHOST, target).await
+    }
+
+    /// Starts it on an address of this machine.
+    pub async fn start_at(tasks: &TaskTracker, listen: Ipv4Addr, target: SocketAddr) -> Self {
+        let listener = TcpListener::bind((listen, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, receiver) = watch::channel(target);
         let children = tasks.clone();

@@ -13,10 +13,12 @@ pub mod echo;
 mod executor;
 pub mod faults;
 pub mod mcp;
+pub mod nodes;
 pub mod provider;
 mod script;
 pub mod secrets;
 mod sources;
+pub mod turnstile;
 pub mod world;
 
 pub use app::{Client, Reply, TestApp, TestGate};

@@ -227,7 +227,7 @@ impl Drop for World {
     }
 }
 
-fn log(path: &Path) -> Stdio {
+pub(crate) fn log(path: &Path) -> Stdio {
     fs::OpenOptions::new().create(true).append(true).open(path).unwrap().into()
 }
 
@@ -402,6 +402,13 @@ impl World {
         }
     }
 
+    /// Reads from the user API; nothing when nobody answers.
+    pub async fn try_get(&self, path: &str) -> Option<Value> {
+        let url = format!("http://{}{path}", self.user);
+        let answer = self.http.get(url).bearer_auth(&self.token).send().await.ok()?;
+        answer.json().await.ok()
+    }
+
     /// Reads from the user API.
     pub async fn get(&self, path: &str) -> Value {
         let url = format!("http://{}{path}", self.user);
@@ -411,9 +418,38 @@ impl World {
 
     /// Asks for a task that plays `script`; gives its id.
     pub async fn task(&self, script: &str) -> String {
+        self.task_in(&self.project, script).await
+    }
+
+    /// Asks for a task of a project that plays `script`; gives its id.
+    pub async fn task_in(&self, project: &str, script: &str) -> String {
         let name = format!("t{:016x}", rand::random::<u64>());
-        let body = json!({ "project_id": self.project, "name": name, "description": script });
+        let body = json!({ "project_id": project, "name": name, "description": script });
         self.post("/v1/tasks", body).await["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Another project; gives its id.
+    pub async fn project(&self) -> String {
+        let slug = format!("p{:08x}", rand::random::<u32>());
+        let made = self.post("/v1/projects", json!({ "slug": slug, "title": slug })).await;
+        made["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Gives a project a repository, from a git bundle.
+    pub async fn bring(&self, project: &str, bundle: Vec<u8>) {
+        let url = format!("http://{}/v1/projects/{project}/repository", self.user);
+        let sent = self.http.put(url).bearer_auth(&self.token).body(bundle).send().await.unwrap();
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
+    }
+
+    /// Where the orchestrator keeps the repository of a project.
+    pub fn repository(&self, project: &str) -> PathBuf {
+        self.dir.path().join("gate/repositories").join(format!("{project}.git"))
+    }
+
+    /// What runs as long as the world does.
+    pub const fn tasks(&self) -> &TaskTracker {
+        &self.tasks
     }
 
     /// Deletes everything the engine knows, while it is not running.
@@ -447,9 +483,14 @@ impl World {
     pub fn keep(&mut self) {
         self.dir.disable_cleanup(true);
     }
+
+    /// Keeps it no longer.
+    pub fn keep_not(&mut self) {
+        self.dir.disable_cleanup(false);
+    }
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }

@@ -128,7 +128,7 @@ pub(crate) async fn upload_pack(
         Some(_) => return Err(ApiError::Malformed("only gzip is understood".into())),
     };
     let repositories = &call.app.gate()?.repositories;
-    let answering = repositories.upload_pack(project, protocol(&headers), question).await;
+    let answering = repositories.upload_pack(project, protocol(&headers), question);
     let (child, output) = answering.map_err(cynode_app::Error::from)?;
     // The process is ended with the answer, read to the end or not.
     let pieces = futures::StreamExt::map(ReaderStream::new(output), move |piece| {

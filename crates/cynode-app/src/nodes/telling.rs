@@ -82,7 +82,25 @@ async fn redacted(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>, Err
         }
     }
     inference::redact(app, &mut value).await?;
+    storable(&mut value);
     serde_json::from_value(value).map_err(broken)
+}
+
+/// PostgreSQL holds no zero character in a text; programs write them all the time.
+fn storable(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+        Value::Array(items) => items.iter_mut().for_each(storable),
+        Value::Object(fields) => {
+            if fields.keys().any(|key| key.contains('\0')) {
+                let named = std::mem::take(fields).into_iter();
+                *fields =
+                    named.map(|(key, value)| (key.replace('\0', "\u{fffd}"), value)).collect();
+            }
+            fields.values_mut().for_each(storable);
+        }
+        _ => {}
+    }
 }
 
 async fn held(
@@ -122,6 +140,7 @@ pub async fn ask_permission(
 ) -> Result<Permission, Error> {
     let mut input = json!({ "title": body.title, "input": body.input });
     inference::redact(app, &mut input).await?;
+    storable(&mut input);
     let words = input.to_string();
     if words.len() > MOST_EVENT_BYTES {
         return Err(Error::Invalid("what is asked for is too long to be shown to a person".into()));
@@ -305,6 +324,12 @@ async fn judged(
                 Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
             }
         }
+        // What an earlier attempt left stands, and was looked at then.
+        (None, CommitRule::Required | CommitRule::IfChanged)
+            if held.again && said == JobOutcome::Succeeded =>
+        {
+            result.commit.clone_from(&held.base);
+        }
         (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
             refuse(&mut result, "nothing was changed, though something had to be".to_owned());
         }
@@ -312,6 +337,7 @@ async fn judged(
     }
     let mut value = serde_json::to_value(&result).map_err(|e| Error::Internal(e.into()))?;
     inference::redact(app, &mut value).await?;
+    storable(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);
     Ok((outcome, value))
@@ -336,7 +362,8 @@ async fn taken(
         }
         Err(error) => return Err(Error::Internal(error.into())),
     };
-    let file = parts.repositories.receive(&format!("{job}.bundle"), stored.into_stream()).await?;
+    let name = app.environment().uuid(app.environment().now()).to_string();
+    let file = parts.repositories.receive(&name, stored.into_stream()).await?;
     let base = held.base.as_deref();
     match parts.repositories.take(held.project, job, file.path(), commit, base).await {
         Ok(stat) => Ok(Ok(stat)),

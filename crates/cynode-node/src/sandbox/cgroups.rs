@@ -1,8 +1,8 @@
-//! Limits on a whole process tree, by cgroup: the old hierarchies (one for each controller), the unified one, or both at once.
+//! Limits on a whole process tree, by cgroup: the old hierarchies (one for each controller) where they are in use, else the unified one.
 //!
 //! A node has one directory in each hierarchy, `cynode-<instance>`; a run has one in it, `<job>.<run>`. To kill a run is to kill its
-//! cgroup: at once by `cgroup.kill` where the unified hierarchy is there, else each process of it; the first process of its pid
-//! namespace is among them, and with that one they all go.
+//! cgroup: at once by `cgroup.kill` in the unified hierarchy, else each process of it; the first process of its pid namespace is among
+//! them, and with that one they all go.
 
 mod layout;
 
@@ -43,7 +43,7 @@ impl Cgroups {
     fn at(hierarchies: Vec<Hierarchy>, others: Vec<PathBuf>) -> Result<Self, SandboxError> {
         for hierarchy in &hierarchies {
             make(&hierarchy.directory)?;
-            if hierarchy.unified && !hierarchy.controllers.is_empty() {
+            if hierarchy.unified {
                 delegate(hierarchy)?;
             }
         }
@@ -122,9 +122,13 @@ pub(super) struct Used {
 }
 
 impl Group {
-    /// What a process writes itself into to be of it.
+    /// What a process that has one thread writes itself into to be of it. Where threads can be moved one by one, that is asked for:
+    /// it spares the lock of the whole machine.
     pub(super) fn doors(&self) -> Vec<PathBuf> {
-        self.hierarchies.iter().map(|hierarchy| hierarchy.directory.join("cgroup.procs")).collect()
+        let door = |hierarchy: &Hierarchy| {
+            hierarchy.directory.join(if hierarchy.unified { "cgroup.procs" } else { "tasks" })
+        };
+        self.hierarchies.iter().map(door).collect()
     }
 
     /// Its processes, those below included.

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::pending, process::ExitStatus, sync::Arc, time::Duration};
 
-use cynode_inside::{Inside, READY, STARTED, encode};
+use cynode_inside::{Inside, STARTED, encode};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    SandboxError, Tried,
+    SandboxError,
     cgroups::{Group, Used},
     disk::Disk,
     ground::Ground,
@@ -157,22 +157,18 @@ impl Running {
     }
 
     async fn begin(&mut self, first: Option<Vec<u8>>, inside: &Inside) -> Result<(), SandboxError> {
-        if let Some(first) = first {
-            self.say(&first).await?;
-        }
-        self.hear(READY).await?;
-        let orders = encode(inside).map_err(|error| SandboxError::Refused(error.to_string()))?;
-        self.say(&orders).await?;
+        let mut orders = first.unwrap_or_default();
+        orders.extend(encode(inside).map_err(|error| SandboxError::Refused(error.to_string()))?);
+        self.say(&orders).await;
         self.hear(STARTED).await
     }
 
-    async fn say(&mut self, orders: &[u8]) -> Result<(), SandboxError> {
+    async fn say(&mut self, orders: &[u8]) {
         if let Some(stdin) = &mut self.stdin {
             // One that is gone has said why.
             let _ = stdin.write_all(orders).await;
-            stdin.flush().await.tried(|| "cannot speak to the sandbox".into())?;
+            let _ = stdin.flush().await;
         }
-        Ok(())
     }
 
     /// Reads what it complains until it says the word. What it says before are warnings, or its last words.

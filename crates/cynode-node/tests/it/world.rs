@@ -51,28 +51,28 @@ impl World {
 
     /// What is left of runs of this node: cgroups and processes in them.
     pub(crate) fn left(&self) -> Vec<PathBuf> {
-        let instance = instance(self.place.path());
-        let mut left = Vec::new();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-            let node = hierarchy.path().join(format!("cynode-{instance}"));
-            let runs = fs::read_dir(node).into_iter().flatten().flatten();
-            left.extend(runs.map(|entry| entry.path()).filter(|path| path.is_dir()));
-        }
-        left
+        own(self.place.path()).iter().flat_map(|directory| folders(directory)).collect()
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        let instance = instance(self.place.path());
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-            let _ = fs::remove_dir(hierarchy.path().join(format!("cynode-{instance}")));
-        }
-    }
+/// The directories of a node in the hierarchies, be they mounted at the top or below.
+fn own(place: &Path) -> Vec<PathBuf> {
+    let name = format!("cynode-{}", instance(place));
+    let top = PathBuf::from("/sys/fs/cgroup");
+    folders(&top).into_iter().chain([top]).map(|hierarchy| hierarchy.join(&name)).collect()
+}
+
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
 pub(crate) fn options(place: &Path) -> Options {
-    Options { image: Some(IMAGE.into()), ..Options::new(instance(place), place.join("ground")) }
+    Options {
+        image: Some(IMAGE.into()),
+        free_floor_bytes: 1 << 20,
+        ..Options::new(instance(place), place.join("ground"))
+    }
 }
 
 pub(crate) fn backend(kind: Kind, options: Options) -> Box<dyn Backend> {

@@ -71,7 +71,8 @@ impl Layout {
     }
 
     /// The hierarchies that a node called `name` uses. In the old ones it is at the top, as other makers of containers are; in the
-    /// unified one it is below where it was put, which is what it was given.
+    /// unified one it is below where it was put, which is what it was given. Where the old ones have all that is needed the unified
+    /// one is left alone: to join it takes a lock of the whole machine, which alone can take longer than all else.
     pub(super) fn hierarchies(&self, name: &str) -> Result<Vec<Hierarchy>, SandboxError> {
         let old = self.old.iter().map(|(root, controllers)| Hierarchy {
             root: root.clone(),
@@ -84,6 +85,9 @@ impl Layout {
             .into_iter()
             .filter(|controller| !all.iter().any(|hierarchy| hierarchy.has(controller)))
             .collect();
+        if missing.is_empty() {
+            return Ok(all);
+        }
         if let Some((root, own)) = &self.unified {
             all.push(Hierarchy {
                 root: root.clone(),
@@ -91,7 +95,7 @@ impl Layout {
                 controllers: missing.iter().map(ToString::to_string).collect(),
                 unified: true,
             });
-        } else if !missing.is_empty() {
+        } else {
             return Err(SandboxError::Missing {
                 what: format!("no cgroup hierarchy limits {}", missing.join(", ")),
                 todo: "mount the unified hierarchy: mount -t cgroup2 none /sys/fs/cgroup".into(),
@@ -102,7 +106,8 @@ impl Layout {
 
     /// Where makers of containers leave directories below that of the node, too.
     pub(super) fn others(&self, name: &str) -> Vec<PathBuf> {
-        self.others.iter().map(|point| point.join(name)).collect()
+        let unified = self.unified.iter().filter(|_| !self.old.is_empty()).map(|(point, _)| point);
+        self.others.iter().chain(unified).map(|point| point.join(name)).collect()
     }
 }
 
@@ -145,17 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_old_hierarchies_the_unified_one_only_kills() {
+    fn beside_the_old_hierarchies_the_unified_one_is_left_alone() {
         let layout = Layout::read(HYBRID, "4:memory:/elsewhere\n0::/\n");
         let expected = vec![
             old("cpu", "cpu"),
             old("cpuacct", "cpuacct"),
             old("memory", "memory"),
             old("pids", "pids"),
-            unified("/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified/cynode-a", &[]),
         ];
         assert_eq!(layout.hierarchies("cynode-a").unwrap(), expected);
-        assert_eq!(layout.others("cynode-a"), [Path::new("/sys/fs/cgroup/systemd/cynode-a")]);
+        let others = ["/sys/fs/cgroup/systemd/cynode-a", "/sys/fs/cgroup/unified/cynode-a"];
+        assert_eq!(layout.others("cynode-a"), others.map(PathBuf::from));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod chaos;
 mod gate;
 mod load;
 mod models;
+mod nodes;
 mod pace;
 mod process;
 mod sandbox;
@@ -45,6 +46,8 @@ enum Command {
     /// Load on the way to models, and what its ledger says meanwhile and afterwards.
     #[command(subcommand)]
     Models(models::Command),
+    /// Real nodes, and what becomes of their jobs.
+    Nodes(nodes::Nodes),
     /// Sandboxes: what gets out of them, and how fast they start.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -102,6 +105,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Chaos(chaos) => chaos::run(chaos).await,
             Command::Gate(command) => gate::run(command).await?,
             Command::Models(command) => models::run(command).await?,
+            Command::Nodes(nodes) => nodes::run(nodes).await,
             Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,
             Command::Bare(served) => {
