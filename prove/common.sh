@@ -14,7 +14,7 @@ finish() {
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
     [ -d "$work/pg" ] && stop_cluster "$work/pg"
     remove_machines
-    [ "$status" = 0 ] || tail -n 20 "$work"/*.log >&2 2>/dev/null
+    [ "$status" = 0 ] || tail -n 20 "$work"/*.log >&2 2>/dev/null || true
     rm -rf "$work"
     exit "$status"
 }

@@ -79,6 +79,8 @@ pub struct Known {
     pub id: NodeId,
     /// Whether it gets jobs.
     pub state: NodeState,
+    /// The token that it showed.
+    token: [u8; 32],
 }
 
 impl App {
@@ -91,7 +93,8 @@ impl App {
         let mut conn = self.pool().acquire().await.map_err(DbError::from)?;
         let now = self.environment().now();
         let found = nodes::behind(&mut conn, &shown.hash, now).await?;
-        found.map(|(id, state)| Known { id, state }).ok_or(Error::Unauthenticated)
+        let known = |(id, state)| Known { id, state, token: shown.hash };
+        found.map(known).ok_or(Error::Unauthenticated)
     }
 }
 
@@ -454,6 +457,10 @@ async fn give(
 ) -> Result<Assignments, Error> {
     let mut ctx = app.open(request).await?;
     jobs::one_claim_at_a_time(ctx.conn(), body.claim_id).await?;
+    // A claim of an earlier life of the node waits on, though nobody hears its answer: what it took would be nobody's.
+    if nodes::has_newer_token(ctx.conn(), node.id, &node.token).await? {
+        return Ok(Assignments { jobs: Vec::new() });
+    }
     nodes::seen(ctx.conn(), node.id).await?;
     let claimed =
         nodes::claim(ctx.conn(), node.id, body.claim_id, body.most.into(), LEASE_MS).await?;

@@ -323,6 +323,25 @@ pub async fn behind(
     .transpose()
 }
 
+/// Whether the node has got another token since that one.
+#[tracing::instrument(name = "db.nodes.has_newer_token", skip_all)]
+pub async fn has_newer_token(
+    conn: &mut Conn,
+    id: NodeId,
+    hash: &[u8; 32],
+) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (SELECT FROM node_tokens newer
+            WHERE newer.node_id = $1
+                AND newer.expires_at > (SELECT own.expires_at FROM node_tokens own WHERE own.token_hash = $2)) AS "found!"
+        "#,
+        id.as_uuid(),
+        hash as &[u8],
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
 /// Whether there are jobs that must be placed, or placed anew.
 #[tracing::instrument(name = "db.nodes.to_place", skip_all)]
 pub async fn to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> {

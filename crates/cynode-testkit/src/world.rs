@@ -435,6 +435,13 @@ impl World {
         made["id"].as_str().unwrap().to_owned()
     }
 
+    /// Puts something in its place by the user API.
+    pub async fn put(&self, path: &str, body: &Value) {
+        let url = format!("http://{}{path}", self.user);
+        let sent = self.http.put(url).bearer_auth(&self.token).json(body).send().await.unwrap();
+        assert!(sent.status().is_success(), "{path}: {}", sent.text().await.unwrap_or_default());
+    }
+
     /// Gives a project a repository, from a git bundle.
     pub async fn bring(&self, project: &str, bundle: Vec<u8>) {
         let url = format!("http://{}/v1/projects/{project}/repository", self.user);
@@ -445,6 +452,12 @@ impl World {
     /// Where the orchestrator keeps the repository of a project.
     pub fn repository(&self, project: &str) -> PathBuf {
         self.dir.path().join("gate/repositories").join(format!("{project}.git"))
+    }
+
+    /// Bytes that the orchestrator keeps, by their SHA-256; none when it does not have them.
+    pub fn artifact(&self, sha256: &str) -> Option<Vec<u8>> {
+        let place = self.dir.path().join("gate/artifacts/sha256");
+        fs::read(place.join(sha256.get(..2)?).join(sha256)).ok()
     }
 
     /// What runs as long as the world does.

@@ -8,6 +8,7 @@
     reason = "a proof that cannot be set up has failed"
 )]
 
+mod agents;
 mod bare;
 mod chaos;
 mod gate;
@@ -46,6 +47,8 @@ enum Command {
     /// Load on the way to models, and what its ledger says meanwhile and afterwards.
     #[command(subcommand)]
     Models(models::Command),
+    /// Real coding agents on a real node.
+    Agents(agents::Agents),
     /// Real nodes, and what becomes of their jobs.
     Nodes(nodes::Nodes),
     /// Sandboxes: what gets out of them, and how fast they start.
@@ -105,6 +108,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Chaos(chaos) => chaos::run(chaos).await,
             Command::Gate(command) => gate::run(command).await?,
             Command::Models(command) => models::run(command).await?,
+            Command::Agents(agents) => Box::pin(agents::run(agents)).await,
             Command::Nodes(nodes) => nodes::run(nodes).await,
             Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,

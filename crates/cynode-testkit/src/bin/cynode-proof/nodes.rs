@@ -1,7 +1,7 @@
 //! Real nodes at the real orchestrator, each in a network namespace of its own, for the proofs in `prove/`. Needs root.
 
 mod faults;
-mod scene;
+pub(crate) mod scene;
 mod share;
 
 use std::path::PathBuf;
