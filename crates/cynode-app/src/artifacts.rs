@@ -110,6 +110,11 @@ pub async fn bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
     Ok(bytes)
 }
 
+/// Thirty-two bytes as lower-case hexadecimal, the one spelling that digests and keys have.
+pub(crate) fn bytes32(text: &str) -> Option<[u8; 32]> {
+    HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
+}
+
 pub(crate) fn path(digest: &[u8; 32]) -> Path {
     let hex = HEXLOWER.encode(digest);
     Path::from(format!("sha256/{}/{hex}", &hex[..2]))

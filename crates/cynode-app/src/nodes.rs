@@ -40,6 +40,7 @@ pub use telling::{ask_permission, events, result, store_blob, tell};
 use crate::{
     App, Ctx, Error, Request,
     agents::{self, ForJob},
+    artifacts,
     context::Told,
     error::complain,
     repositories,
@@ -202,11 +203,9 @@ pub async fn join(app: &App, request: &Request, body: JoinNode) -> Result<Joined
 }
 
 fn public_key(text: &str) -> Result<[u8; 32], Error> {
-    let bytes = HEXLOWER.decode(text.as_bytes()).ok();
-    let key: Option<[u8; 32]> = bytes.and_then(|bytes| bytes.try_into().ok());
     // A key of low order would let anybody sign.
     let good = |key: &[u8; 32]| VerifyingKey::from_bytes(key).is_ok_and(|key| !key.is_weak());
-    key.filter(good).ok_or_else(|| {
+    artifacts::bytes32(text).filter(good).ok_or_else(|| {
         Error::Invalid("`public_key` is an Ed25519 key, 32 bytes in hexadecimal".into())
     })
 }

@@ -7,6 +7,7 @@
 //! `checked_text!` list; to add an id, one line in [`ids`].
 
 pub mod accounts;
+pub mod addresses;
 pub mod agents;
 pub mod budget;
 pub mod causes;

@@ -673,10 +673,6 @@ pub struct Held {
     pub task: TaskId,
     /// Its project.
     pub project: ProjectId,
-    /// Who the task is for.
-    pub user: UserId,
-    /// The run.
-    pub run: RunId,
     /// The number of the event that is expected next.
     pub events_next: i64,
     /// The commit it was told to start from.
@@ -697,11 +693,11 @@ pub async fn held(
 ) -> Result<Option<Held>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT j.task_id, t.project_id, t.created_by, r.run_id, j.events_next, j.base,
+        SELECT j.task_id, t.project_id, j.events_next, j.base,
             EXISTS (SELECT FROM jobs old WHERE old.unit_id = j.unit_id AND old.attempt < j.attempt
                 AND old.result ->> 'commit' = j.base) AS "again!",
             j.payload -> 'unit' -> 'work' AS "work!"
-        FROM jobs j JOIN tasks t USING (task_id) JOIN workflow_runs r USING (task_id)
+        FROM jobs j JOIN tasks t USING (task_id)
         WHERE j.job_id = $1 AND j.worker = $2 AND j.fencing_token = $3 AND j.state = 'running'
         FOR UPDATE OF j
         "#,
@@ -714,8 +710,6 @@ pub async fn held(
     Ok(row.map(|row| Held {
         task: TaskId::from_uuid(row.task_id),
         project: ProjectId::from_uuid(row.project_id),
-        user: UserId::from_uuid(row.created_by),
-        run: RunId::from_uuid(row.run_id),
         events_next: row.events_next,
         base: row.base,
         again: row.again,

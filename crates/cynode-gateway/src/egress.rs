@@ -3,7 +3,8 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use cynode_app::egress::{is_public, may_be_public};
+use cynode_app::egress::may_be_public;
+use cynode_core::addresses::is_public;
 use futures::StreamExt;
 use reqwest::{
     Client, Method, StatusCode,

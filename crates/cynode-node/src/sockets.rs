@@ -5,7 +5,6 @@
 
 mod forward;
 mod net;
-mod public;
 
 use std::{
     convert::Infallible,

@@ -108,7 +108,7 @@ pub enum Move {
     Tool {
         /// The tool.
         name: String,
-        /// Its arguments; `task_id` and `job_id` are put in when they are missing.
+        /// Its arguments; the ids of task and job are put in where the tool takes them and they are missing.
         #[serde(default)]
         arguments: serde_json::Value,
     },

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use cynode_core::ids::{ArtifactId, CallId, JobId, NodeId};
+use cynode_core::{
+    ids::{ArtifactId, CallId, JobId, NodeId},
+    workflow::units::JobState,
+};
 use cynode_db::{
     DbError, agent_tokens, approvals as answers, artifacts, jobs,
     nodes::{self, Held},
@@ -16,7 +19,6 @@ use cynode_wire::{
     },
     work::{CommitRule, Work},
 };
-use data_encoding::HEXLOWER;
 use futures::{Stream, StreamExt};
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
 use serde_json::{Value, json};
@@ -27,6 +29,7 @@ use super::{Known, LOOK_EVERY};
 use crate::{
     App, Ctx, Error, Request,
     approvals::{self, Asked, Standing},
+    artifacts::{bytes32, path as stored_at},
     inference,
     repositories::DiffStat,
     workflow::patience,
@@ -192,15 +195,13 @@ pub async fn store_blob<E>(
     sha256: &str,
     bytes: impl Stream<Item = Result<Bytes, E>> + Send,
 ) -> Result<StoredBlob, Error> {
-    let digest = HEXLOWER.decode(sha256.as_bytes()).ok();
-    let digest: Option<[u8; 32]> = digest.and_then(|digest| digest.try_into().ok());
-    let digest = digest
+    let digest = bytes32(sha256)
         .ok_or_else(|| Error::Invalid("bytes are named by their SHA-256, in hexadecimal".into()))?;
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     held(&mut conn, node, job, fencing_token).await?;
     drop(conn);
     let parts = app.gate()?;
-    let (objects, place) = (&parts.objects, crate::artifacts::path(&digest));
+    let (objects, place) = (&parts.objects, stored_at(&digest));
     let broken = |error: object_store::Error| {
         Error::Internal(anyhow::Error::from(error).context("the object store failed"))
     };
@@ -255,30 +256,23 @@ pub async fn result(
 ) -> Result<JobStanding, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let found = nodes::held(&mut conn, node.id, job, body.fencing_token).await?;
-    let standing = jobs::standing(&mut conn, job).await?;
-    drop(conn);
     let Some(held) = found else {
         // Known already: nothing changes. Whatever was said then stands.
         let ours = |there: &jobs::Standing| {
-            there.state.is_final()
+            matches!(there.state, JobState::Succeeded | JobState::Failed)
                 && there.fencing_token == body.fencing_token
                 && there.worker.as_deref() == Some(&node.id.to_string())
         };
-        return match standing {
-            Some(there) if ours(&there) && reported(there.state) => {
-                Ok(JobStanding { job_id: job, state: there.state })
-            }
+        return match jobs::standing(&mut conn, job).await? {
+            Some(there) if ours(&there) => Ok(JobStanding { job_id: job, state: there.state }),
             None => Err(Error::not_found("job", job)),
             Some(_) => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
         };
     };
+    // Looking at a commit takes its time.
+    drop(conn);
     let (outcome, result) = judged(app, &held, job, body.outcome, body.result).await?;
     finish(app, node, job, body.fencing_token, outcome, &result).await
-}
-
-const fn reported(state: cynode_core::workflow::units::JobState) -> bool {
-    use cynode_core::workflow::units::JobState;
-    matches!(state, JobState::Succeeded | JobState::Failed)
 }
 
 /// Fails a job that its node was never told of, because it cannot be done as it was planned.
@@ -351,11 +345,11 @@ async fn taken(
     bundle: Option<&StoredBlob>,
 ) -> Result<Result<DiffStat, String>, Error> {
     let Some(bundle) = bundle else { return Ok(Err("no bundle came with it".to_owned())) };
-    let digest = HEXLOWER.decode(bundle.sha256.as_bytes()).ok();
-    let digest: Option<[u8; 32]> = digest.and_then(|digest| digest.try_into().ok());
-    let Some(digest) = digest else { return Ok(Err("its bundle has no good name".to_owned())) };
+    let Some(digest) = bytes32(&bundle.sha256) else {
+        return Ok(Err("its bundle has no good name".to_owned()));
+    };
     let parts = app.gate()?;
-    let stored = match parts.objects.get(&crate::artifacts::path(&digest)).await {
+    let stored = match parts.objects.get(&stored_at(&digest)).await {
         Ok(stored) => stored,
         Err(object_store::Error::NotFound { .. }) => {
             return Ok(Err("its bundle was not stored".to_owned()));
@@ -426,11 +420,9 @@ async fn note_artifacts(
     };
     let bundle = result.bundle.into_iter().map(|blob| (format!("{job}.bundle"), blob));
     for (name, blob) in bundle.chain(result.artifacts) {
-        let digest = HEXLOWER.decode(blob.sha256.as_bytes()).ok();
-        let digest: Option<[u8; 32]> = digest.and_then(|digest| digest.try_into().ok());
-        let Some(digest) = digest else { continue };
+        let Some(digest) = bytes32(&blob.sha256) else { continue };
         // A note without bytes is never seen.
-        if app.gate()?.objects.head(&crate::artifacts::path(&digest)).await.is_err() {
+        if app.gate()?.objects.head(&stored_at(&digest)).await.is_err() {
             tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
             continue;
         }

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cynode_core::addresses::is_public;
 use cynode_wire::nodes::Happened;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Empty};
@@ -23,7 +24,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Body, Door, full, public::is_public, told};
+use super::{Body, Door, full, told};
 
 /// Most ways open at once.
 const MOST_WAYS: usize = 32;
