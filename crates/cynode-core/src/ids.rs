@@ -102,6 +102,10 @@ ids! {
     AgentTokenId = "agt";
     /// A tool server that somebody installed.
     ServerId = "srv";
+    /// One piece of work that is given to the project manager.
+    HandoffId = "hof";
+    /// One conversation with the project manager.
+    ThreadId = "thr";
     /// One call of a tool.
     CallId = "cal";
     /// A person's answer to a call that needs one.

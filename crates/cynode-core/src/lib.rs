@@ -13,6 +13,7 @@ pub mod budget;
 pub mod causes;
 pub mod events;
 pub mod ids;
+pub mod judgement;
 pub mod models;
 pub mod names;
 pub mod placement;

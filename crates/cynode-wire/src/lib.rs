@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod events;
 pub mod gate;
+pub mod handoffs;
 pub mod health;
 pub mod jobs;
 pub mod models;
@@ -14,6 +15,7 @@ pub mod page;
 pub mod preferences;
 pub mod problem;
 pub mod projects;
+pub mod reports;
 pub mod settings;
 pub mod tasks;
 pub mod timeline;
