@@ -14,6 +14,8 @@ pub enum AgentKind {
     Sandbox,
     /// The program that drives tasks through the graph, on the orchestrator's side.
     Runner,
+    /// The program in which the project manager or an analyst runs. It takes handoffs, and acts with the token of each.
+    Host,
 }
 
 /// What an agent does.
@@ -38,11 +40,20 @@ pub enum AgentRole {
     Fixer,
     /// Drives tasks.
     WorkflowRunner,
+    /// Runs the project manager.
+    ManagerHost,
+    /// Runs analysts.
+    AnalystHost,
 }
 
 impl AgentKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Pm, Self::Pa, Self::Sandbox, Self::Runner];
+    pub const ALL: [Self; 5] = [Self::Pm, Self::Pa, Self::Sandbox, Self::Runner, Self::Host];
+
+    /// Whether it is a program of the installation, which works in nobody's name.
+    pub const fn is_program(self) -> bool {
+        matches!(self, Self::Runner | Self::Host)
+    }
 
     /// The name on the wire and in the database.
     pub const fn as_str(self) -> &'static str {
@@ -51,13 +62,14 @@ impl AgentKind {
             Self::Pa => "pa",
             Self::Sandbox => "sandbox",
             Self::Runner => "runner",
+            Self::Host => "host",
         }
     }
 }
 
 impl AgentRole {
     /// Every role.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ProjectManager,
         Self::ProjectAnalyst,
         Self::Architect,
@@ -67,6 +79,8 @@ impl AgentRole {
         Self::Tester,
         Self::Fixer,
         Self::WorkflowRunner,
+        Self::ManagerHost,
+        Self::AnalystHost,
     ];
 
     /// What preferences call it: all workers in sandboxes have one name.
@@ -81,6 +95,8 @@ impl AgentRole {
             | Self::Tester
             | Self::Fixer => "sandbox_agent",
             Self::WorkflowRunner => "workflow_runner",
+            Self::ManagerHost => "manager_host",
+            Self::AnalystHost => "analyst_host",
         }
     }
 
@@ -96,6 +112,8 @@ impl AgentRole {
             Self::Tester => "tester",
             Self::Fixer => "fixer",
             Self::WorkflowRunner => "workflow_runner",
+            Self::ManagerHost => "manager_host",
+            Self::AnalystHost => "analyst_host",
         }
     }
 
@@ -116,6 +134,7 @@ impl AgentRole {
             | Self::Tester
             | Self::Fixer => AgentKind::Sandbox,
             Self::WorkflowRunner => AgentKind::Runner,
+            Self::ManagerHost | Self::AnalystHost => AgentKind::Host,
         }
     }
 }
@@ -154,10 +173,13 @@ impl ToolScope {
     pub const fn admits(self, kind: AgentKind) -> bool {
         match (self, kind) {
             (Self::Both, _)
-            | (Self::Pm, AgentKind::Pm | AgentKind::Pa | AgentKind::Runner)
+            | (Self::Pm, AgentKind::Pm | AgentKind::Pa | AgentKind::Runner | AgentKind::Host)
             | (Self::Sandbox, AgentKind::Sandbox) => true,
             (Self::Pm, AgentKind::Sandbox)
-            | (Self::Sandbox, AgentKind::Pm | AgentKind::Pa | AgentKind::Runner) => false,
+            | (
+                Self::Sandbox,
+                AgentKind::Pm | AgentKind::Pa | AgentKind::Runner | AgentKind::Host,
+            ) => false,
         }
     }
 }

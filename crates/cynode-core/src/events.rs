@@ -133,6 +133,10 @@ event_kinds! {
     NodeUpdated = "node.updated";
     /// A node was removed.
     NodeRemoved = "node.removed";
+    /// Something was given to the project manager or an analyst.
+    HandoffStored = "handoff.stored";
+    /// What was given to the project manager or an analyst has ended.
+    HandoffEnded = "handoff.ended";
     /// A project was given a repository, or newer commits of it.
     RepositoryImported = "repository.imported";
 }

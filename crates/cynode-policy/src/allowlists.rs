@@ -147,6 +147,10 @@ const RUNNER: &[Line] = &[
     always("help.*"),
 ];
 
+/// The list of the programs in which the manager and analysts run: they take work and bring it back. What the work itself needs
+/// is called with the token of each handoff.
+const HOST: &[Line] = &[always("handoff.*"), always("think.record"), always("help.*")];
+
 /// The list of a role. It speaks of the product's own tools; those that people install carry their own scope.
 pub const fn of(role: AgentRole) -> &'static [Line] {
     match role {
@@ -159,6 +163,7 @@ pub const fn of(role: AgentRole) -> &'static [Line] {
         | AgentRole::Tester
         | AgentRole::Fixer => SANDBOX,
         AgentRole::WorkflowRunner => RUNNER,
+        AgentRole::ManagerHost | AgentRole::AnalystHost => HOST,
     }
 }
 

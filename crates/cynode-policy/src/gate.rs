@@ -158,8 +158,8 @@ fn listed(agent: &Agent, gate: &Gate, tool: &Tool) -> Result<(), Reason> {
             Listed::No => return Err(Reason::NotListed(agent.role)),
             Listed::Off(switch) => return Err(Reason::SettingOff(switch.key())),
         },
-        // Whoever installed it chose the scope and the audience; the program that drives tasks has no use for it.
-        Origin::Server { .. } if agent.kind() == AgentKind::Runner => {
+        // Whoever installed it chose the scope and the audience; the installation's own programs have no use for it.
+        Origin::Server { .. } if agent.kind().is_program() => {
             return Err(Reason::NotListed(agent.role));
         }
         Origin::Server { .. } => {}
@@ -209,7 +209,7 @@ fn token_id(agent: &Agent, name: &str) -> Option<String> {
 /// operation to say, by project and by lease.
 fn holds(agent: &Agent, name: &'static str) -> Result<(), Reason> {
     match agent.kind() {
-        AgentKind::Pm | AgentKind::Runner => Ok(()),
+        AgentKind::Pm | AgentKind::Runner | AgentKind::Host => Ok(()),
         AgentKind::Pa | AgentKind::Sandbox => match token_id(agent, name) {
             Some(_) => Ok(()),
             None => Err(Reason::UnboundToken(name)),

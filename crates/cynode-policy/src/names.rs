@@ -5,13 +5,14 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// The namespaces of tools that are part of the product. Nobody else may use them, and the product uses no other.
-pub const NATIVE: [&str; 16] = [
+pub const NATIVE: [&str; 18] = [
     "agent",
     "api",
     "artifact",
     "connector",
     "db",
     "git",
+    "handoff",
     "help",
     "model",
     "node",
@@ -19,6 +20,7 @@ pub const NATIVE: [&str; 16] = [
     "sandbox",
     "schedule",
     "skills",
+    "think",
     "verification",
     "web",
     "workflow",

@@ -11,7 +11,10 @@ use cynode_core::{
     judgement::{IssueScope, WorkClass},
     names::DottedKey,
     tasks::Criterion,
-    workflow::plan::{Plan, UnitKey},
+    workflow::{
+        instructions::InstructionKind,
+        plan::{Plan, UnitKey},
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -150,6 +153,10 @@ pub enum HandoffRequest {
         answer: Option<EndedWait>,
         /// Which attempt it is.
         attempt: u32,
+        /// The units of the plan before that have been begun.
+        #[serde(default)]
+        #[schema(value_type = Vec<String>)]
+        begun: Vec<UnitKey>,
     },
     /// Who does these units, and where. Each may be sent now.
     Dispatch {
@@ -199,7 +206,6 @@ pub enum HandoffRequest {
 
 /// A result to be judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Judge {
     /// The unit.
     #[schema(value_type = String)]
@@ -310,6 +316,9 @@ pub enum HandoffAnswer {
         decision: FailureDecision,
         /// Why, and what is to be done otherwise.
         note: String,
+        /// A person decided it: it counts whatever the number of attempts.
+        #[serde(default)]
+        by_person: bool,
     },
     /// An agent was answered, by instructions or in vain.
     Replied {
@@ -338,7 +347,6 @@ pub enum HandoffAnswer {
 
 /// A plan, and how it came about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Planned {
     /// The plan. Its units have no `work` yet: that is decided when they are sent.
     #[schema(value_type = PlanView)]
@@ -402,7 +410,6 @@ pub struct Assigned {
 
 /// A judgement of a unit's result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Judged {
     /// What follows.
     pub outcome: JudgedOutcome,
@@ -412,6 +419,9 @@ pub struct Judged {
     pub recommended_actions: Vec<String>,
     /// For the timeline.
     pub note: String,
+    /// A person decided it: it counts whatever the number of attempts.
+    #[serde(default)]
+    pub by_person: bool,
 }
 
 /// What follows a judgement.
@@ -428,9 +438,48 @@ pub enum JudgedOutcome {
     GiveUp,
 }
 
+/// What a judgement sends back to planning. A runner that gets [`JudgedOutcome::Revise`] gives it to the next plan as
+/// [`Revision::feedback`], so that the project manager can tell it from the words of a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revision {
+    /// The unit that was judged: a review, or tests.
+    pub unit: UnitKey,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What to do about it.
+    pub recommended_actions: Vec<String>,
+}
+
+impl Revision {
+    const MARK: &str = "cynode:revision ";
+
+    /// Whether a text begins as ours do.
+    pub fn is_marked(text: &str) -> bool {
+        text.trim_start().starts_with(Self::MARK.trim_end())
+    }
+
+    /// What the judgement of a unit sends back.
+    pub fn of(unit: UnitKey, judged: &Judged) -> Self {
+        let findings = judged.findings.clone();
+        Self { unit, findings, recommended_actions: judged.recommended_actions.clone() }
+    }
+
+    /// As feedback on the plan.
+    pub fn feedback(&self) -> Feedback {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        Feedback { kind: InstructionKind::Revise, text: format!("{}{text}", Self::MARK) }
+    }
+
+    /// What a feedback sends back, if it is no person's.
+    pub fn read(feedback: &Feedback) -> Option<Self> {
+        let marked = (feedback.kind == InstructionKind::Revise).then_some(&feedback.text)?;
+        serde_json::from_str(marked.strip_prefix(Self::MARK)?).ok()
+    }
+}
+
 /// What an analyst found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Analysed {
     /// The task; the one that was handed off.
     #[schema(value_type = String)]
@@ -751,6 +800,12 @@ pub struct HandoffView {
     pub ended_at: Option<OffsetDateTime>,
     /// What was thought.
     pub thoughts: Vec<Thought>,
+    /// What was asked; only where one handoff is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Box<HandoffRequest>>,
+    /// What came of it; only where one handoff is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Box<HandoffAnswer>>,
 }
 
 /// Where a handoff stands.
@@ -810,4 +865,39 @@ pub struct RunHandoff {
     pub failure: Option<String>,
     /// What it cost, in millionths.
     pub cost_micros: u64,
+}
+
+/// A conversation with the project manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ThreadView {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub thread_id: ThreadId,
+    /// Where.
+    #[schema(value_type = String)]
+    pub project_id: ProjectId,
+    /// What it is called: its first words.
+    pub title: String,
+    /// When it began.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// When something was said last.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+}
+
+/// One turn of it, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChatTurn {
+    /// Its place, from 1.
+    pub number: i64,
+    /// `user` or `assistant`.
+    pub role: String,
+    /// What was said, without secrets.
+    pub content: String,
+    /// `whole`, `interrupted` or `failed`.
+    pub state: String,
+    /// When.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
 }

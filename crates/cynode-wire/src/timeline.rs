@@ -35,6 +35,9 @@ pub struct Timeline {
     pub node: Option<Node>,
     /// One sentence: where it stands and who is needed.
     pub standing: String,
+    /// What came of it, once it has ended well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// How many retries it has used.
     pub retries_used: u32,
     /// What it has cost so far, in millionths of the installation's currency.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
-    ids::{ProjectId, RunId, TaskId},
+    ids::{HandoffId, ProjectId, RunId, TaskId},
     names::{DottedKey, Prose, TaskName},
     tasks::Criterion,
     workflow::{
@@ -19,7 +19,11 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::tasks::CriterionView;
+use crate::{
+    handoffs::{HandoffRequest, RunHandoff},
+    tasks::CriterionView,
+    work::Work,
+};
 
 /// Asks for the lease of a task, and for everything needed to drive it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -135,6 +139,20 @@ pub enum Effect {
         #[schema(value_type = Vec<PlannedUnitView>)]
         units: Vec<PlannedUnit>,
     },
+    /// The project manager is asked something; the run is woken by the answer. What was asked before is dropped.
+    HandOff {
+        /// Names the question, so that the node knows the answer: see [`Position::handoff`].
+        about: String,
+        /// What is asked.
+        #[schema(value_type = HandoffRequest)]
+        request: Box<HandoffRequest>,
+    },
+    /// The answer to what was asked is taken.
+    TakeHandoff {
+        /// Which.
+        #[schema(value_type = String)]
+        handoff_id: HandoffId,
+    },
     /// A unit that is pending gets a job.
     CreateJob {
         /// The unit.
@@ -145,6 +163,10 @@ pub enum Effect {
         /// What the job is given beside the unit's own payload: feedback of the last attempt.
         #[serde(default)]
         remedy: Value,
+        /// Who does it, where that was not in the plan; it becomes `work` of the unit's payload.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<Work>)]
+        work: Option<Box<Work>>,
         /// Most seconds from claim to result.
         timeout_seconds: u32,
     },
@@ -318,6 +340,8 @@ pub enum VerificationStatus {
     Pass,
     /// It was not.
     Fail,
+    /// It could not be told.
+    NeedsClarification,
 }
 
 /// What a person said about the plan.
@@ -358,6 +382,9 @@ pub struct Position {
     /// The wait that was ended last, if the run has not gone on since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_wait: Option<EndedWait>,
+    /// What the project manager was asked, until the answer is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<RunHandoff>,
 }
 
 /// What follows.

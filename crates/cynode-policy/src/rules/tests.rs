@@ -103,7 +103,7 @@ fn what_a_head_says_means_the_same_as_in_a_condition() {
             }
         }
     }
-    assert_eq!(refusals, 618);
+    assert_eq!(refusals, 750);
 }
 
 #[test]
