@@ -100,6 +100,7 @@ async fn ask(
     request: HttpRequest,
 ) -> Result<Answered, ModelError> {
     let trace = doorway.trace(request.extensions());
+    let left = request.extensions().get::<middleware::Left>().map(|left| left.0.clone());
     // Who is asking comes before what is asked.
     let (parts, body) = request.into_parts();
     let who = doorway.who(&parts.headers, trace).await?;
@@ -120,7 +121,8 @@ async fn ask(
     let body: Value = serde_json::from_slice(&body).map_err(|error| {
         ModelError::new(Kind::BadRequest, format!("the body is not JSON: {error}"))
     })?;
-    let question = Question::new(dialect, body, size, who, trace, headers);
+    let mut question = Question::new(dialect, body, size, who, trace, headers);
+    question.left = left.unwrap_or_default();
     inference::ask(&doorway.state.app, question).await
 }
 

@@ -15,7 +15,7 @@ use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt, TraceFlags, TraceState},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -134,12 +134,20 @@ pub(crate) fn panicked(_message: Box<dyn Any + Send + 'static>) -> Response<Body
     )
 }
 
+/// Cancelled when the client has its answer, or has gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Left(pub(crate) CancellationToken);
+
 /// Carries a request out to its end, also when its client goes away or its time is over.
 ///
 /// A dropped request would drop what it does with the database in the middle. The library does not bear that: a
 /// transaction that is dropped while it begins or ends can leave its connection inside a transaction that nobody knows of,
 /// and what is done there afterwards is answered and never committed.
-pub(crate) async fn carried_out(request: Request, next: Next) -> Response {
+pub(crate) async fn carried_out(mut request: Request, next: Next) -> Response {
+    // Whoever works for nobody but the client may ask whether it is still there.
+    let left = CancellationToken::new();
+    let _line = left.clone().drop_guard();
+    request.extensions_mut().insert(Left(left));
     let work = next.run(request).instrument(Span::current());
     match TaskTracker::new().spawn(work).await {
         Ok(response) => response,

@@ -4,6 +4,7 @@ mod accounts;
 mod events;
 mod gate;
 mod groups;
+mod handoffs;
 mod models;
 mod nodes;
 mod operation;
@@ -99,6 +100,12 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(models::get_park, models::unpark))
         .routes(routes!(models::sum_usage))
         .routes(routes!(models::list_calls))
+        .routes(routes!(handoffs::list_handoffs))
+        .routes(routes!(handoffs::get_handoff))
+        .routes(routes!(handoffs::get_prompt))
+        .routes(routes!(handoffs::list_reports))
+        .routes(routes!(handoffs::list_threads))
+        .routes(routes!(handoffs::list_messages))
         .routes(routes!(nodes::issue_join_token))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::change_node, nodes::remove_node))

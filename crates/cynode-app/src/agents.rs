@@ -10,7 +10,11 @@ use cynode_core::{
     roles::Role,
     tasks::TaskStateName,
 };
-use cynode_db::{DbError, agent_tokens, jobs, service_tokens, workflow};
+use cynode_db::{
+    DbError, agent_tokens, jobs,
+    service_tokens::{self, ServiceKind},
+    workflow,
+};
 use cynode_policy::{
     agents::{Agent, Profile},
     names::ToolName,
@@ -66,23 +70,25 @@ impl TokenKind {
             AgentKind::Pa => Self::Pa,
             AgentKind::Sandbox => Self::Sandbox,
             AgentKind::Runner => Self::Runner,
+            AgentKind::Host => Self::Host,
         }
     }
 
     /// Whether it opens the gate.
     pub const fn is_agents(self) -> bool {
-        matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner)
+        matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner | Self::Host)
     }
 }
 
 /// Who is behind the tokens, as the database says now. A token that nobody knows is left out.
 #[tracing::instrument(name = "app.agents.find", skip_all)]
 pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Known)>, Error> {
-    let hashes = |runner: bool| -> Vec<[u8; 32]> {
-        let wanted = shown.iter().filter(|shown| (shown.kind == TokenKind::Runner) == runner);
+    let hashes = |programs: bool| -> Vec<[u8; 32]> {
+        let is_program = |kind| matches!(kind, TokenKind::Runner | TokenKind::Host);
+        let wanted = shown.iter().filter(|shown| is_program(shown.kind) == programs);
         wanted.map(|shown| shown.hash).collect()
     };
-    let (agents, runners) = (hashes(false), hashes(true));
+    let (agents, programs) = (hashes(false), hashes(true));
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let mut known = Vec::new();
     if !agents.is_empty() {
@@ -108,14 +114,17 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
             ));
         }
     }
-    if !runners.is_empty() {
-        for (hash, service) in service_tokens::find(&mut conn, &runners).await? {
-            if service.kind != service_tokens::ServiceKind::Runner {
-                continue;
-            }
-            let agent = Arc::new(runner(AgentTokenId::from_uuid(service.id.as_uuid())));
+    if !programs.is_empty() {
+        for (hash, service) in service_tokens::find(&mut conn, &programs).await? {
+            let role = match service.kind {
+                ServiceKind::Runner => AgentRole::WorkflowRunner,
+                ServiceKind::Manager => AgentRole::ManagerHost,
+                ServiceKind::Analyst => AgentRole::AnalystHost,
+                ServiceKind::Worker => continue,
+            };
+            let agent = Arc::new(program(AgentTokenId::from_uuid(service.id.as_uuid()), role));
+            let shown = Presented { kind: TokenKind::of_service(service.kind), hash };
             let (state, service) = (TokenState::Good, Some(service.name));
-            let shown = Presented { kind: TokenKind::Runner, hash };
             known.push((
                 shown,
                 Known { agent, state, caller: None, service, models: Arc::default() },
@@ -128,11 +137,11 @@ pub async fn find(app: &App, shown: &[Presented]) -> Result<Vec<(Presented, Know
     Ok(known)
 }
 
-/// The program that drives tasks, as an agent: it works in nobody's name and on any task that it holds the lease of.
-fn runner(token: AgentTokenId) -> Agent {
+/// A program of the installation, as an agent: it works in nobody's name, and on whatever it holds the lease of.
+fn program(token: AgentTokenId, role: AgentRole) -> Agent {
     Agent {
         token,
-        role: AgentRole::WorkflowRunner,
+        role,
         user: None,
         project: None,
         task: None,
@@ -152,8 +161,9 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
         return Err(Error::forbidden(Role::Operator, "as a person: agents issue no tokens"));
     }
     let kind = body.role.kind();
-    if kind == AgentKind::Runner {
-        let how = "a runner's token is made at the machine: `cynode admin token runner`";
+    if kind.is_program() {
+        let how =
+            "tokens of the installation's programs are made at the machine: `cynode admin token`";
         return Err(Error::Invalid(how.into()));
     }
     if kind != AgentKind::Pm && body.task_id.is_none() {
@@ -249,6 +259,42 @@ pub(crate) async fn issue_for_job(
     let (token, hash) = tokens::issue(TokenKind::Sandbox, ctx.environment());
     let (id, now) = (agent.token, ctx.now);
     let models = models(job.models.to_vec())?;
+    let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
+    agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
+    Ok((id, token))
+}
+
+/// What a handoff is about, and what whoever works on it may use.
+pub(crate) struct ForHandoff<'a> {
+    pub(crate) role: AgentRole,
+    pub(crate) user: UserId,
+    pub(crate) project: ProjectId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) run: Option<RunId>,
+    pub(crate) models: &'a [String],
+}
+
+/// Issues a token for a handoff, in the name of the person it is about.
+pub(crate) async fn issue_for_handoff(
+    ctx: &mut Ctx,
+    handoff: ForHandoff<'_>,
+) -> Result<(AgentTokenId, SecretText), Error> {
+    let kind = handoff.role.kind();
+    let agent = Agent {
+        token: AgentTokenId::from_uuid(ctx.uuid()),
+        role: handoff.role,
+        user: Some(handoff.user),
+        project: Some(handoff.project),
+        task: handoff.task,
+        run: handoff.run,
+        job: None,
+        profile: Profile { name: "default".into(), network: false },
+        tools: None,
+        expires_at: Some(ctx.now + Duration::seconds(LIFETIME.into())),
+    };
+    let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());
+    let (id, now) = (agent.token, ctx.now);
+    let models = models(handoff.models.to_vec())?;
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
     agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))

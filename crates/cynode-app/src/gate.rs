@@ -254,7 +254,7 @@ fn view(tool: &Tool, switches: Switches) -> ToolView {
                 Origin::Native => {
                     allowlists::listed(*role, &definition.name, switches) == Listed::Yes
                 }
-                Origin::Server { .. } => *role != AgentRole::WorkflowRunner,
+                Origin::Server { .. } => !role.kind().is_program(),
             }
     });
     ToolView {

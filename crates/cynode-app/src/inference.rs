@@ -7,6 +7,7 @@
 mod answering;
 mod held;
 mod ledger;
+mod managing;
 mod question;
 mod refusing;
 mod registry;
@@ -52,6 +53,7 @@ pub use cynode_models::{
     talk::{Kind, ModelError},
     upstream::FORWARDED,
 };
+pub use managing::ManagerPlace;
 pub use question::{Header, Question, Who};
 
 use crate::{App, Error, Request, agents, context::Told, error::complain, tokens::Presented};
@@ -84,6 +86,8 @@ pub struct Models {
     ledger: Ledger,
     rules: Arc<Rules>,
     cassettes: PathBuf,
+    /// Where the project manager answers, if one is connected.
+    manager: Option<ManagerPlace>,
     /// Answers under way: a process that is to end waits for them.
     answers: TaskTracker,
     told: Mutex<HashMap<BudgetId, Instant>>,
@@ -100,9 +104,17 @@ impl Models {
             ledger: Ledger::open(app.pool()),
             rules: Rules::new().map_err(|error| failed(error.into()))?,
             cassettes,
+            manager: None,
             answers: TaskTracker::new(),
             told: Mutex::default(),
         })
+    }
+
+    /// With a project manager to talk to.
+    #[must_use]
+    pub fn with_manager(mut self, manager: Option<ManagerPlace>) -> Self {
+        self.manager = manager;
+        self
     }
 }
 
@@ -222,7 +234,8 @@ pub async fn person(
         Credential::ApiKey(_) => "api_key",
         Credential::Agent(_) => return Err(Error::Unauthenticated),
     };
-    Ok(Who { user: caller.user, project, agent: None, credential })
+    let role_everywhere = caller.role;
+    Ok(Who { user: caller.user, project, agent: None, role_everywhere, credential })
 }
 
 /// The agent behind a token, which opens the models that it names.
@@ -236,6 +249,7 @@ pub async fn agent(app: &App, shown: &Presented) -> Result<Who, Error> {
         user,
         project: known.agent.project,
         agent: Some(Arc::new(known)),
+        role_everywhere: None,
         credential: "agent",
     })
 }
@@ -298,6 +312,23 @@ pub(crate) async fn redact(app: &App, value: &mut serde_json::Value) -> Result<(
     Ok(())
 }
 
+/// A text without the secrets that we know or recognise.
+pub(crate) async fn redacted(app: &App, text: String) -> Result<String, Error> {
+    let mut value = Value::String(text);
+    redact(app, &mut value).await?;
+    Ok(match value {
+        Value::String(text) => text,
+        _ => String::new(),
+    })
+}
+
+/// The model that is asked when a request names none.
+pub(crate) async fn default_model(app: &App) -> Result<Option<String>, Error> {
+    let Ok(models) = app.models() else { return Ok(None) };
+    let registry = models.registry(app, None).await?;
+    Ok(models.current(app, &registry).await?.default.clone())
+}
+
 /// Asks by what a registry says.
 async fn routed(
     app: &App,
@@ -320,9 +351,8 @@ async fn routed(
         return Err(ModelError::new(Kind::Forbidden, told).with_code("model_not_allowed").into());
     }
     if id == PROJECT_MANAGER {
-        let told = "the project manager is not connected to this installation yet; ask another model of `GET /v1/models`";
-        let told = ModelError::new(Kind::Unavailable, told).with_code("project_manager_absent");
-        return Err(told.into());
+        let answered = managing::ask(app, models, registry, question, prepared).await;
+        return answered.map_err(Refused::Failed);
     }
     answer(app, models, registry, question, &id, prepared).await
 }

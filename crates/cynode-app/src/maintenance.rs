@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cynode_db::{DbError, approvals, idempotency, nodes, schema};
+use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, schema};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, Error, error::complain};
@@ -37,6 +37,7 @@ pub async fn once(app: &App) -> Result<(), Error> {
     if let Ok(parts) = app.gate() {
         let before = now - parts.keep_transcripts;
         while nodes::forget_events(&mut conn, before, BATCH).await? > 0 {}
+        while handoffs::forget_prompts(&mut conn, before, BATCH).await? > 0 {}
     }
     drop(conn);
     if let Ok(parts) = app.gate() {

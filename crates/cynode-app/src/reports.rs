@@ -6,25 +6,24 @@ use cynode_core::{
     roles::Role,
     tasks::Task,
 };
-use cynode_db::agents::{self, NewVerification, Report, Speaker};
+use cynode_db::{
+    agents::{self, NewVerification, Report, Speaker},
+    handoffs,
+};
 use cynode_policy::agents::Agent;
-use cynode_wire::workflow::{Finding, VerificationStatus};
+use cynode_wire::{
+    handoffs::HandoffRequest,
+    reports::{ReportKind, ReportView},
+    workflow::{Finding, VerificationStatus},
+};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{Ctx, Error, context::Told};
+use crate::{App, Ctx, Error, context::Told, handoffs::Subject};
 
-/// The kinds of report that the project manager understands.
-pub const KINDS: [&str; 8] = [
-    "work_completed",
-    "review_approved",
-    "review_changes_requested",
-    "tests_passed",
-    "tests_failed",
-    "work_blocked",
-    "needs_clarification",
-    "request_human_input",
-];
+/// Most questions of one job that the project manager is asked.
+const MOST_QUESTIONS: i64 = 10;
 
 /// Most bytes of data that go with a report or a checkpoint.
 const MOST_BYTES: usize = 64 * 1024;
@@ -88,40 +87,84 @@ pub async fn last_checkpoint(
     Ok(agents::last_checkpoint(ctx.conn(), task, job).await?)
 }
 
-/// Keeps a report to the project manager.
+/// What an agent reports, without the secrets that we know or recognise.
+pub async fn without_secrets(
+    app: &App,
+    summary: String,
+    mut details: Value,
+) -> Result<(String, Value), Error> {
+    crate::inference::redact(app, &mut details).await?;
+    Ok((crate::inference::redacted(app, summary).await?, details))
+}
+
+/// Keeps a report to the project manager. What goes with it has the form of its kind; whoever works on a job reports while the job
+/// runs, and not after. A report that asks for a decision is handed off.
 #[tracing::instrument(name = "app.reports.report", skip_all)]
 pub async fn report(
     ctx: &mut Ctx,
     agent: &Agent,
     task: TaskId,
-    kind: &str,
+    kind: ReportKind,
     summary: String,
     details: Value,
 ) -> Result<Uuid, Error> {
     let found = worked_on(ctx, task).await?;
-    if !KINDS.contains(&kind) {
-        return Err(Error::Invalid(format!("`kind` is one of {}", KINDS.join(", "))));
-    }
     if !(1..=20_000).contains(&summary.chars().count()) {
         return Err(Error::Invalid("`summary` has 1 to 20000 characters".into()));
     }
     small(&details)?;
+    let details = kind.payload(details).map_err(Error::Invalid)?;
+    let details = serde_json::to_value(details).map_err(|error| Error::Internal(error.into()))?;
+    let unit = match agent.job {
+        Some(job) => {
+            let unit = handoffs::running_unit(ctx.conn(), job).await?;
+            Some(unit.ok_or(Error::Fenced("the job has ended, or was given to somebody else"))?)
+        }
+        None => None,
+    };
     let (id, now) = (ctx.uuid(), ctx.now);
     let report = Report {
         id,
         who: speaker(agent, task),
         role: agent.role.as_str(),
         project: found.project,
-        kind: kind.to_owned(),
+        kind: kind.as_str().to_owned(),
         summary,
         details,
     };
     agents::report(ctx.conn(), &report, now).await?;
-    if kind == "work_completed" {
+    if kind == ReportKind::WorkCompleted {
         agents::complete(ctx.conn(), report.who, now).await?;
     }
     let data = json!({ "report_id": id, "kind": kind, "role": agent.role });
     ctx.record(Told::new(EventKind::AgentReported, data).project(found.project).task(task)).await?;
+    let (all, open) = match agent.job {
+        Some(job) if kind.asks() => handoffs::reports_of_job(ctx.conn(), job).await?,
+        Some(_) | None => (0, 0),
+    };
+    // One question of an agent at a time, and not without end: its reports are kept all the same.
+    if kind.asks() && agent.job.is_some() && open == 0 && all < MOST_QUESTIONS {
+        let subject = Subject {
+            user: found.created_by,
+            project: found.project,
+            task: Some(task),
+            run: agent.run,
+            job: agent.job,
+            thread: None,
+        };
+        let report = ReportView {
+            report_id: id,
+            agent_role: agent.role,
+            job_id: agent.job,
+            unit,
+            kind,
+            summary: report.summary,
+            details: report.details,
+            reported_at: now,
+        };
+        let request = HandoffRequest::Report { report };
+        crate::handoffs::hand_off(ctx, subject, None, None, &request).await?;
+    }
     Ok(id)
 }
 
@@ -146,13 +189,26 @@ pub async fn verify(
     };
     let findings = serde_json::to_value(findings).map_err(|error| Error::Internal(error.into()))?;
     small(&findings)?;
-    let (id, now) = (ctx.uuid(), ctx.now);
+    // A judgement of a handoff is one, however often the handoff is begun.
+    let id = match handoffs::of_token(ctx.conn(), agent).await? {
+        Some(handoff) => {
+            let unit = unit.as_deref().unwrap_or_default();
+            let digest = Sha256::digest(format!("{handoff} {unit}"));
+            let bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
+            uuid::Builder::from_custom_bytes(bytes).into_uuid()
+        }
+        None => ctx.uuid(),
+    };
+    let now = ctx.now;
     let status = match status {
         VerificationStatus::Pass => "pass",
         VerificationStatus::Fail => "fail",
+        VerificationStatus::NeedsClarification => "needs_clarification",
     };
     let new = NewVerification { id, agent, role, task, unit, status, findings };
-    agents::verify(ctx.conn(), &new, now).await?;
+    if !agents::verify(ctx.conn(), &new, now).await? {
+        return Ok(id);
+    }
     let data = json!({ "verification_id": id, "status": status, "role": role });
     ctx.record(Told::new(EventKind::VerificationRecorded, data).project(project).task(task))
         .await?;

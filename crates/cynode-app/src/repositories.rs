@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use cynode_core::{
     events::EventKind,
-    ids::{JobId, ProjectId},
+    ids::{JobId, ProjectId, TaskId},
     roles::Role,
 };
 use cynode_db::{DbError, repositories};
@@ -98,6 +98,15 @@ impl From<GitError> for Error {
     }
 }
 
+/// A file of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Where it is.
+    pub path: String,
+    /// How large it is.
+    pub bytes: u64,
+}
+
 impl Repositories {
     /// Repositories below a directory.
     pub fn new(directory: PathBuf) -> Self {
@@ -128,6 +137,35 @@ impl Repositories {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         git
+    }
+
+    /// The beginning of what a git says that may say very much.
+    async fn beginning(
+        &self,
+        directory: &Path,
+        args: &[&str],
+        most: u64,
+    ) -> Result<String, GitError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut child = Self::git(directory).args(args).stderr(Stdio::null()).spawn()?;
+        let Some(output) = child.stdout.take() else {
+            return Err(std::io::Error::other("git has no pipe").into());
+        };
+        let mut text = Vec::new();
+        let mut output = tokio::io::AsyncReadExt::take(output, most);
+        let reading = tokio::io::AsyncReadExt::read_to_end(&mut output, &mut text);
+        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| GitError::Slow)??;
+        let whole = u64::try_from(text.len()).is_ok_and(|read| read < most);
+        if !whole {
+            // It has more to say than anybody wants to hear.
+            let _ = child.start_kill();
+        }
+        let status = tokio::time::timeout(PATIENCE, child.wait()).await;
+        let status = status.map_err(|_| GitError::Slow)??;
+        if whole && !status.success() {
+            return Err(GitError::Failed("git could not read the repository".into()));
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     async fn run(&self, directory: &Path, args: &[&str]) -> Result<String, GitError> {
@@ -278,6 +316,56 @@ impl Repositories {
         Ok(None)
     }
 
+    /// The files of a commit, at most `most` of them.
+    pub async fn tree(
+        &self,
+        project: ProjectId,
+        commit: &str,
+        most: usize,
+    ) -> Result<(Vec<TreeEntry>, bool), GitError> {
+        let args = ["ls-tree", "-r", "-l", "-z", "--full-tree", commit];
+        let listed = self.beginning(&self.of(project), &args, MOST_LISTED).await?;
+        let mut entries = Vec::new();
+        for line in listed.split('\0').filter(|line| !line.is_empty()) {
+            if entries.len() == most {
+                return Ok((entries, true));
+            }
+            let Some((facts, path)) = line.split_once('\t') else { continue };
+            let bytes = facts.split_ascii_whitespace().nth(3).and_then(|size| size.parse().ok());
+            entries.push(TreeEntry { path: path.to_owned(), bytes: bytes.unwrap_or(0) });
+        }
+        Ok((entries, false))
+    }
+
+    /// The text of a file in a commit, at most so many bytes; `None` when there is no such file.
+    pub async fn read(
+        &self,
+        project: ProjectId,
+        commit: &str,
+        path: &str,
+        most: usize,
+    ) -> Result<Option<(String, bool)>, GitError> {
+        // Looked up as a literal path first: a name with a colon or a wildcard means itself.
+        let args = ["--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", path];
+        let listed = self.beginning(&self.of(project), &args, MOST_LISTED).await?;
+        let entry = listed.split('\0').find_map(|line| {
+            let (facts, name) = line.split_once('\t')?;
+            let mut facts = facts.split_ascii_whitespace();
+            let (_, kind, object) = (facts.next()?, facts.next()?, facts.next()?);
+            (name == path && kind == "blob").then(|| object.to_owned())
+        });
+        let Some(object) = entry else { return Ok(None) };
+        let args = ["cat-file", "blob", &object];
+        // One byte more than is wanted says that there is more.
+        let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
+        let text = self.beginning(&self.of(project), &args, bytes).await?;
+        let mut end = text.len().min(most);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        Ok(Some((text[..end].to_owned(), end < text.len())))
+    }
+
     /// What the repository offers, in git's own words.
     pub async fn advertise(
         &self,
@@ -422,6 +510,60 @@ pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error>
     ctx.require_in(project, Role::Viewer).await?;
     let found = repositories::get(ctx.conn(), project).await?;
     found.ok_or_else(|| Error::not_found("repository of project", project))
+}
+
+/// Most bytes of git's list of files that are read.
+const MOST_LISTED: u64 = 8 * 1024 * 1024;
+
+/// Most files of a listing, and most bytes of a file that is read.
+const MOST_FILES: usize = 4000;
+const MOST_TEXT: usize = 64 * 1024;
+
+/// The files of a task's project, at the commit that work starts from.
+#[tracing::instrument(name = "app.repositories.tree", skip_all, fields(task.id = %task))]
+pub async fn tree(
+    app: &App,
+    request: &Request,
+    task: TaskId,
+) -> Result<(String, Vec<TreeEntry>, bool), Error> {
+    let (project, head) = standing(app, request, task).await?;
+    let (entries, cut) = app.gate()?.repositories.tree(project, &head, MOST_FILES).await?;
+    Ok((head, entries, cut))
+}
+
+/// One of them.
+#[tracing::instrument(name = "app.repositories.read", skip_all, fields(task.id = %task))]
+pub async fn read(
+    app: &App,
+    request: &Request,
+    task: TaskId,
+    path: &str,
+) -> Result<(String, bool), Error> {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    if path.len() > 1000 || path.contains('\0') || !path.split('/').all(plain) {
+        return Err(Error::Invalid("`path` is the path of a file below the root".into()));
+    }
+    let (project, head) = standing(app, request, task).await?;
+    let found = app.gate()?.repositories.read(project, &head, path, MOST_TEXT).await?;
+    found.ok_or_else(|| Error::not_found("file", path))
+}
+
+/// The project of a task that the caller may see, and the commit that work starts from.
+async fn standing(
+    app: &App,
+    request: &Request,
+    task: TaskId,
+) -> Result<(ProjectId, String), Error> {
+    let look = app.read(request, |ctx| {
+        Box::pin(async move {
+            let project = crate::tasks::get(ctx, task).await?.project;
+            ctx.require_in(project, Role::Viewer).await?;
+            Ok((project, repositories::get(ctx.conn(), project).await?))
+        })
+    });
+    let (project, found) = look.await?;
+    let found = found.ok_or_else(|| Error::not_found("repository of project", project))?;
+    Ok((project, found.head))
 }
 
 /// The commit that work on a project starts from.

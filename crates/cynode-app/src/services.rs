@@ -1,4 +1,4 @@
-//! Programs that work for the installation: runners and workers.
+//! Programs that work for the installation: runners, workers, and those in which the project manager and analysts run.
 
 use cynode_core::{events::EventKind, ids::ServiceTokenId, names::Title};
 use cynode_db::{DbError, Pool, service_tokens};
@@ -43,6 +43,7 @@ impl TokenKind {
         match kind {
             ServiceKind::Runner => Self::Runner,
             ServiceKind::Worker => Self::Worker,
+            ServiceKind::Manager | ServiceKind::Analyst => Self::Host,
         }
     }
 }

@@ -116,6 +116,7 @@ pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
     let anyway = !overdue.is_empty()
         && settings::get(&mut conn, &key).await?.is_some_and(|set| set.value == json!(true));
     drop(conn);
+    crate::handoffs::sweep(app, &request, BATCH).await?;
     for (wait, task) in expired {
         let mut ctx = app.open(&request).await?;
         workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;

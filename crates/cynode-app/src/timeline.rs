@@ -35,11 +35,16 @@ async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
     let steps = timeline::steps(ctx.conn(), id).await?;
     let waits = timeline::waits(ctx.conn(), id).await?;
-    let units = units::of_task(ctx.conn(), id).await?;
+    let units = units::of_task(ctx.conn(), id, false).await?;
     let jobs = timeline::jobs(ctx.conn(), id).await?;
     let node = standing.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_node);
     let node = node.filter(|_| !standing.ended);
+    let summary = standing.checkpoint.as_ref().and_then(|checkpoint| {
+        let said = checkpoint.state.get("summary").and_then(serde_json::Value::as_str);
+        said.map(str::to_owned)
+    });
     Ok(Timeline {
+        summary,
         task_id: id,
         run_id: standing.run,
         trace_id: standing.trace.to_string(),

@@ -26,6 +26,8 @@ pub enum TokenKind {
     Pa,
     /// An agent in a sandbox.
     Sandbox,
+    /// A program in which the project manager or analysts run.
+    Host,
     /// A machine that may become a node, once.
     Join,
     /// A node.
@@ -47,7 +49,7 @@ pub struct Presented {
 pub struct TokenError;
 
 impl TokenKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Session,
         Self::ApiKey,
         Self::Bootstrap,
@@ -56,6 +58,7 @@ impl TokenKind {
         Self::Pm,
         Self::Pa,
         Self::Sandbox,
+        Self::Host,
         Self::Join,
         Self::Node,
     ];
@@ -71,6 +74,7 @@ impl TokenKind {
             Self::Pm => "cyn_pm_",
             Self::Pa => "cyn_pa_",
             Self::Sandbox => "cyn_sbx_",
+            Self::Host => "cyn_pma_",
             Self::Join => "cyn_join_",
             Self::Node => "cyn_nod_",
         }

@@ -22,7 +22,7 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    DbError, tasks, units, waits,
+    DbError, handoffs, tasks, units, waits,
     workflow::{self, Claimant, Counters, Granted, Lease, Resting, Standing, Step},
 };
 use cynode_wire::workflow::{
@@ -173,6 +173,8 @@ async fn enter(
     let mut position = position(ctx, id, counters, at.sequence, next).await?;
     if at.sequence > 0 {
         position.ended_wait = waits::ended(ctx.conn(), id).await?;
+        // Whoever asks waits, so the answer is only ever there for one who starts again.
+        position.handoff = handoffs::of_run(ctx.conn(), id).await?;
     }
     position.state = Some(at.state);
     Ok(Entered::In(Box::new(context), Box::new(position)))
@@ -245,7 +247,10 @@ async fn position(
         }
         | NextStep::End => false,
     };
-    let units = if needed { units::of_task(ctx.conn(), id).await? } else { Vec::new() };
+    // Whoever sends what builds on them, or sums up, needs what the units brought.
+    let taken_too =
+        matches!(&next, NextStep::Run { node: Node::DispatchStep | Node::FinalizeSummary });
+    let units = if needed { units::of_task(ctx.conn(), id, taken_too).await? } else { Vec::new() };
     Ok(Position {
         task_id: id,
         run_id: counters.run,
@@ -256,6 +261,7 @@ async fn position(
         units,
         state: None,
         ended_wait: None,
+        handoff: None,
     })
 }
 
@@ -314,6 +320,7 @@ async fn standing_of(ctx: &mut Ctx, id: TaskId) -> Result<Resumed, Error> {
     if matches!(position.next, NextStep::Run { .. }) && checkpoint.sequence > 0 {
         position.ended_wait = waits::ended(ctx.conn(), id).await?;
     }
+    position.handoff = handoffs::of_run(ctx.conn(), id).await?;
     let preferences = if checkpoint.next_node == Some(Node::FIRST) {
         crate::preferences::of_workflow(ctx, &task).await?
     } else {
@@ -558,6 +565,7 @@ async fn end(ctx: &mut Ctx, task: Task, body: &Checkpoint) -> Result<(), Error> 
         (task.state.fail(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
     };
     tasks::set_state(ctx.conn(), id, &state, now).await?;
+    crate::handoffs::drop_all(ctx, id).await?;
     // Whoever still works on it works for nothing, and calls no more tools.
     cynode_db::agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
     if well && ended.has_dependents {

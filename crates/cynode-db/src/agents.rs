@@ -173,8 +173,8 @@ pub async fn verify(
     conn: &mut Conn,
     verification: &NewVerification,
     now: OffsetDateTime,
-) -> Result<(), DbError> {
-    sqlx::query!(
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
         "
         INSERT INTO verifications (verification_id, task_id, unit_key, status, findings, recorded_by, agent_role, recorded_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
@@ -190,7 +190,7 @@ pub async fn verify(
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() > 0)
 }
 
 /// The images that sandboxes may be made from.

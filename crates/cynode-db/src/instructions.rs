@@ -46,6 +46,26 @@ pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<
     Ok(())
 }
 
+/// Stores an instruction that is only for whoever works on the task's jobs: the run itself goes on as it does.
+#[tracing::instrument(name = "db.instructions.pass_on", skip_all, fields(task.id = %task, kind = given.kind.as_str()))]
+pub async fn pass_on(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, taken_up_at, sequence)
+        SELECT $1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(),
+            coalesce((SELECT sequence FROM workflow_checkpoints WHERE task_id = $2), 0)
+        ",
+        given.id.as_uuid(),
+        task.as_uuid(),
+        given.kind.as_str(),
+        given.text,
+        given.by.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Takes up what waits, oldest first; `sequence` is the checkpoint after which it was taken up.
 #[tracing::instrument(name = "db.instructions.take_up", skip_all, fields(task.id = %task))]
 pub async fn take_up(

@@ -58,8 +58,8 @@ pub async fn pending(conn: &mut Conn) -> Result<Vec<String>, SchemaError> {
 }
 
 /// The tables that grow with time, partitioned by month.
-const GROWING: [&str; 5] =
-    ["events", "workflow_transitions", "audit_records", "model_calls", "job_events"];
+const GROWING: [&str; 6] =
+    ["events", "workflow_transitions", "audit_records", "model_calls", "job_events", "think_calls"];
 
 /// Makes the monthly partitions from last month to some months ahead, of `now` and of the database's own clock, by which
 /// some tables go. Running it again, or in two processes at once, changes nothing.

@@ -12,6 +12,10 @@ pub enum ServiceKind {
     Runner,
     /// Works on jobs.
     Worker,
+    /// Runs the project manager.
+    Manager,
+    /// Runs analysts.
+    Analyst,
 }
 
 /// A service that the database knows.
@@ -31,11 +35,14 @@ impl ServiceKind {
         match self {
             Self::Runner => "runner",
             Self::Worker => "worker",
+            Self::Manager => "manager",
+            Self::Analyst => "analyst",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Runner, Self::Worker].into_iter().find(|kind| kind.as_str() == name)
+        let all = [Self::Runner, Self::Worker, Self::Manager, Self::Analyst];
+        all.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 

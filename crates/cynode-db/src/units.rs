@@ -7,15 +7,22 @@ use cynode_core::{
         units::{JobState, UnitState},
     },
 };
-use cynode_wire::workflow::{Finding, UnitJob, UnitView};
+use cynode_wire::{
+    work::Work,
+    workflow::{Finding, UnitJob, UnitView},
+};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{Conn, DbError, error::corrupt};
 
-/// The units of a task with their last jobs, in the order of the plan.
+/// The units of a task with their last jobs, in the order of the plan; results that were taken already are there only if so asked.
 #[tracing::instrument(name = "db.units.of_task", skip_all, fields(task.id = %task))]
-pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<UnitView>, DbError> {
+pub async fn of_task(
+    conn: &mut Conn,
+    task: TaskId,
+    taken_too: bool,
+) -> Result<Vec<UnitView>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT u.key, u.title, u.depends_on, u.state, u.attempts, u.findings,
@@ -23,7 +30,7 @@ pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<UnitView>, DbE
         FROM work_units u
         -- Looked up one by one, whatever a plan that was made for an empty table thinks.
         LEFT JOIN LATERAL (
-            SELECT attempt, state, collected_at, CASE WHEN collected_at IS NULL THEN result END AS result
+            SELECT attempt, state, collected_at, CASE WHEN collected_at IS NULL OR $2 THEN result END AS result
             FROM jobs WHERE unit_id = u.unit_id AND attempt = u.attempts
             OFFSET 0
         ) AS j ON true
@@ -31,6 +38,7 @@ pub async fn of_task(conn: &mut Conn, task: TaskId) -> Result<Vec<UnitView>, DbE
         ORDER BY u.position, u.key
         "#,
         task.as_uuid(),
+        taken_too,
     )
     .fetch_all(conn)
     .await?;
@@ -154,6 +162,7 @@ pub async fn dispatch(
     key: &UnitKey,
     job: &NewJob<'_>,
 ) -> Result<Option<()>, DbError> {
+    let work = job.work.map(|work| serde_json::json!({ "work": work }));
     let row = sqlx::query!(
         r#"
         WITH sent AS (
@@ -164,7 +173,8 @@ pub async fn dispatch(
         )
         INSERT INTO jobs (job_id, task_id, unit_id, attempt, state, payload, trace_id, queued_at, deadline_at)
         SELECT $4, $1, unit_id, $3, 'queued',
-            jsonb_build_object('title', title, 'unit', payload, 'remedy', $5::jsonb, 'timeout_seconds', $6::bigint),
+            jsonb_build_object('title', title, 'unit',
+                CASE WHEN $8::jsonb IS NULL THEN payload WHEN jsonb_typeof(payload) = 'object' THEN payload || $8 ELSE $8 END, 'remedy', $5::jsonb, 'timeout_seconds', $6::bigint),
             $7, clock_timestamp(), NULL
         FROM sent
         RETURNING 1 AS "made!"
@@ -176,6 +186,7 @@ pub async fn dispatch(
         job.remedy,
         job.timeout_seconds,
         job.trace,
+        work,
     )
     .fetch_optional(conn)
     .await?;
@@ -191,6 +202,8 @@ pub struct NewJob<'a> {
     pub attempt: i32,
     /// What is to be done otherwise than the last time.
     pub remedy: &'a Value,
+    /// Who does it, when that was decided only now.
+    pub work: Option<&'a Work>,
     /// Most seconds from claim to result.
     pub timeout_seconds: i64,
     /// The trace of the run.

@@ -566,6 +566,7 @@ impl Admitted {
             gate: self.gate.loaded.gate.clone(),
             egress: self.inner.egress.clone(),
             arguments: self.call.arguments.clone(),
+            gone: cancel.token.clone(),
         };
         let work = TaskTracker::new().spawn(tool.run(invocation));
         tokio::select! {

@@ -11,10 +11,7 @@ use cynode_app::{
     App,
     gate::{self, Limits},
 };
-use cynode_core::{
-    agents::AgentKind,
-    ids::{AgentTokenId, TaskId},
-};
+use cynode_core::ids::{AgentTokenId, TaskId};
 use cynode_policy::{agents::Agent, digest::Digest, reasons::Reason};
 use governor::{
     Quota, RateLimiter, clock::Clock as _, clock::DefaultClock, state::keyed::DashMapStateStore,
@@ -90,8 +87,8 @@ impl Counter {
         tool: (&str, Digest),
         call: Digest,
     ) -> Result<(), TooMuch> {
-        // The program that drives tasks does what the graph says; nothing in it loops by itself.
-        if agent.kind() == AgentKind::Runner {
+        // The installation's own programs do what the graph and the queue say; nothing in them loops by itself.
+        if agent.kind().is_program() {
             return Ok(());
         }
         let now = app.environment().now();

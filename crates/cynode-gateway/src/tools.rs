@@ -8,10 +8,12 @@
 mod agents;
 mod artifacts;
 mod database;
+mod handoffs;
 mod help;
 mod later;
 mod nodes;
 mod outside;
+mod repository;
 mod schema;
 mod skills;
 mod workflow;
@@ -28,6 +30,7 @@ use cynode_policy::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::egress::Egress;
@@ -49,6 +52,8 @@ pub struct Invocation {
     pub egress: Egress,
     /// The arguments.
     pub arguments: Value,
+    /// Cancelled when nobody waits for the call any more. Only who waits for something may stop then, between two operations.
+    pub gone: CancellationToken,
 }
 
 impl Invocation {
@@ -157,6 +162,8 @@ fn every() -> Vec<Native> {
         agents::tools(),
         skills::tools(),
         nodes::tools(),
+        handoffs::tools(),
+        repository::tools(),
         help::tools(),
         outside::tools(),
         later::tools(),

@@ -3,8 +3,9 @@
 //! A cassette is a directory with a file for each question, named by the digest of what was asked. What is kept has been
 //! through redaction, question and answer alike.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, path::PathBuf, sync::LazyLock};
 
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -72,9 +73,39 @@ fn question(request: &Request) -> Result<(Value, String), ModelError> {
         }
         fields.sort_keys();
     }
+    named(&mut asked, &mut Vec::new());
     let digest = Sha256::digest(asked.to_string());
     Ok((asked, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
+
+/// Calls the ids of the installation and commits by the order in which they appear: the same question about another task is the
+/// same question.
+fn named(value: &mut Value, seen: &mut Vec<String>) {
+    match value {
+        Value::String(text) => {
+            let mut place = |found: &regex::Captures<'_>| {
+                let found = &found[0];
+                let at = seen.iter().position(|known| known == found).unwrap_or_else(|| {
+                    seen.push(found.to_owned());
+                    seen.len() - 1
+                });
+                let kind = found.split_once('_').map_or("commit", |(kind, _)| kind);
+                format!("<{kind}-{at}>")
+            };
+            if let std::borrow::Cow::Owned(changed) = IDS.replace_all(text, &mut place) {
+                *text = changed;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| named(item, seen)),
+        Value::Object(fields) => fields.iter_mut().for_each(|(_, field)| named(field, seen)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[expect(clippy::expect_used, reason = "a pattern of our own; a test uses it")]
+static IDS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b(?:[a-z]{3}_[0-9a-f]{32}|[0-9a-f]{40})\b").expect("the pattern is good")
+});
 
 fn failed(error: &io::Error) -> ModelError {
     ModelError::new(Kind::Unavailable, format!("the cassette cannot be used: {error}"))
@@ -110,6 +141,18 @@ mod tests {
         assert_eq!(cassette.play(&asked("one", true)).unwrap(), answered("1"));
         let error = cassette.play(&asked("two", false)).unwrap_err();
         assert_eq!((error.kind, error.code.as_deref()), (Kind::NotFound, Some("not_recorded")));
+    }
+
+    #[test]
+    fn the_same_question_about_another_task_is_the_same_and_one_about_two_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let cassette = Cassette::new(directory.path());
+        let (a, b) = (format!("tsk_{}", "a1".repeat(16)), format!("tsk_{}", "b2".repeat(16)));
+        let about =
+            |one: &str, two: &str| asked(&format!("{one} at {} and {two}", "c3".repeat(20)), false);
+        cassette.keep(&about(&a, &a), answered("1")).unwrap();
+        assert_eq!(cassette.play(&about(&b, &b)).unwrap(), answered("1"));
+        assert!(cassette.play(&about(&a, &b)).is_err());
     }
 
     #[test]

@@ -142,6 +142,8 @@ impl Job {
                 return true;
             }
             Steering::Pause => Order::Pause,
+            // Told something, an agent goes on by itself.
+            Steering::Continue if !text.is_empty() => Order::Tell(text.to_owned()),
             Steering::Continue => Order::Continue,
             Steering::Replan => Order::Tell(text.to_owned()),
         };

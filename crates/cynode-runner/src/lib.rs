@@ -15,9 +15,11 @@
 pub mod cli;
 mod client;
 mod driver;
+mod handed;
 pub mod mind;
 mod nodes;
 mod serve;
 
 pub use client::{Client, ClientError};
+pub use handed::Manager;
 pub use serve::{Options, serve};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clap::Parser;
-use cynode_runner::{cli::Cli, mind::Nobody};
+use cynode_runner::{Manager, cli::Cli};
 
 fn main() -> anyhow::Result<()> {
-    Cli::parse().run(Arc::new(Nobody))
+    Cli::parse().run(Arc::new(Manager))
 }

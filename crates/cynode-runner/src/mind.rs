@@ -1,13 +1,17 @@
 //! What nodes need from agents: a plan, and a judgement.
 
-use std::{future::Future, pin::Pin};
+use std::{collections::BTreeMap, future::Future, pin::Pin};
 
 use cynode_core::{
     names::Prose,
     tasks::Criterion,
     workflow::plan::{Plan, UnitKey},
 };
-use cynode_wire::workflow::{EndedWait, Feedback, Finding, TaskContext, VerificationStatus};
+use cynode_wire::{
+    handoffs::{FailureDecision, HandoffRequest, JudgedOutcome, ReadyUnit, RunHandoff},
+    work::Work,
+    workflow::{EndedWait, Feedback, Finding, TaskContext, UnitView},
+};
 use serde_json::Value;
 
 /// Why a node's work came to nothing.
@@ -27,14 +31,21 @@ pub enum NodeError {
     Unattended,
 }
 
-/// What an agent gives: what was asked for, or a question to a person.
+/// What an agent gives: what was asked for, a question to a person, or its word that it comes later.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply<T> {
     /// What was asked for, and what it cost in millionths.
     Done(T, u64),
-    /// A person must say something first.
-    Ask(String),
+    /// A person must say something first; what it cost to find that out.
+    Ask(String, u64),
+    /// It is to be handed off; the run is woken by the answer. The text names the question.
+    Later(Box<HandoffRequest>, String),
+    /// It was handed off, and is not answered yet.
+    Waiting,
 }
+
+/// What was handed off before, as the run found it.
+pub type Handed<'a> = Option<&'a RunHandoff>;
 
 /// What a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +62,10 @@ pub struct PlanRequest<'a> {
     pub answer: Option<&'a EndedWait>,
     /// Which attempt it is.
     pub attempt: u32,
+    /// The units of the plan before that have been begun.
+    pub begun: &'a BTreeMap<UnitKey, u32>,
+    /// What was handed off before.
+    pub handed: Handed<'a>,
 }
 
 /// What is judged.
@@ -64,6 +79,10 @@ pub struct VerifyRequest<'a> {
     pub unit: &'a UnitKey,
     /// What was to be done.
     pub title: &'a Prose,
+    /// What the plan says of it.
+    pub payload: &'a Value,
+    /// The plan it belongs to.
+    pub plan: Option<&'a Plan>,
     /// Which attempt of the unit.
     pub unit_attempt: u32,
     /// What the worker reported: a claim, not evidence.
@@ -72,17 +91,62 @@ pub struct VerifyRequest<'a> {
     pub answer: Option<&'a EndedWait>,
     /// Which attempt of the judgement it is.
     pub attempt: u32,
+    /// What was handed off before.
+    pub handed: Handed<'a>,
 }
 
 /// A judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Whether it is good.
-    pub status: VerificationStatus,
+    /// What follows.
+    pub outcome: JudgedOutcome,
     /// What was found.
     pub findings: Vec<Finding>,
     /// What to do about it.
     pub recommended_actions: Vec<String>,
+    /// For the timeline.
+    pub note: String,
+    /// A person decided it: it counts whatever the number of attempts.
+    pub by_person: bool,
+}
+
+/// Units that may be sent, and of which somebody must say by whom they are done.
+#[derive(Clone, Debug)]
+pub struct DispatchRequest<'a> {
+    /// The units.
+    pub units: Vec<ReadyUnit>,
+    /// What was handed off before.
+    pub handed: Handed<'a>,
+}
+
+/// A unit that came to nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct FailureRequest<'a> {
+    /// The unit.
+    pub unit: &'a UnitView,
+    /// What the plan says of it.
+    pub payload: &'a Value,
+    /// The attempt.
+    pub attempt: u32,
+    /// How many are left.
+    pub attempts_left: u32,
+    /// Why.
+    pub why: &'a str,
+    /// The answer to the last question.
+    pub answer: Option<&'a EndedWait>,
+    /// What was handed off before.
+    pub handed: Handed<'a>,
+}
+
+/// What is to be done about a unit that came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// What.
+    pub decision: FailureDecision,
+    /// Why, and what is to be done otherwise.
+    pub note: Option<String>,
+    /// A person decided it: it counts whatever the number of attempts.
+    pub by_person: bool,
 }
 
 /// The future of a reply.
@@ -95,6 +159,24 @@ pub trait Mind: Send + Sync {
 
     /// Judges a result.
     fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement>;
+
+    /// Says who does units whose plan does not. Without a word they are sent as they are.
+    fn dispatch<'a>(&'a self, _: DispatchRequest<'a>) -> Thinking<'a, Vec<(UnitKey, Work)>> {
+        Box::pin(async { Ok(Reply::Done(Vec::new(), 0)) })
+    }
+
+    /// Says what to do about a unit that came to nothing: without a word it is tried again.
+    fn failure<'a>(&'a self, _: FailureRequest<'a>) -> Thinking<'a, Remedy> {
+        Box::pin(async {
+            let (decision, note, by_person) = (FailureDecision::Retry, None, false);
+            Ok(Reply::Done(Remedy { decision, note, by_person }, 0))
+        })
+    }
+
+    /// Says what came of a task; without a word it is counted.
+    fn summarise<'a>(&'a self, _: &'a [UnitView], _: Handed<'a>) -> Thinking<'a, Option<String>> {
+        Box::pin(async { Ok(Reply::Done(None, 0)) })
+    }
 }
 
 /// Nobody is there: runs wait until somebody is.

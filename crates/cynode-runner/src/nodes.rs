@@ -14,7 +14,10 @@ use cynode_core::workflow::{
     plan::UnitKey,
     waits::WaitReason,
 };
-use cynode_wire::workflow::{Effect, NewWait, Position, RunState, TaskContext};
+use cynode_wire::{
+    handoffs::{HandoffRequest, HandoffState, ReadyUnit, RunHandoff},
+    workflow::{Effect, EndedWait, NewWait, Position, Resolution, RunState, TaskContext},
+};
 
 use crate::mind::{Mind, NodeError};
 
@@ -74,9 +77,42 @@ pub(crate) const fn waiting(reason: WaitReason) -> NewWait {
 }
 
 /// Asks a person.
-pub(crate) fn ask(state: RunState, question: String) -> Step {
+pub(crate) fn ask(state: RunState, question: String, cost_micros: u64) -> Step {
     let wait = NewWait { question: Some(question), ..waiting(WaitReason::HumanInput) };
+    Step { cost_micros, ..Step::wait(state, wait, None) }
+}
+
+/// Hands something off and waits for the answer.
+pub(crate) fn hand_off(state: RunState, request: HandoffRequest, about: String) -> Step {
+    let note = Some(format!("asked the project manager: {}", request.kind().as_str()));
+    let effects = vec![Effect::HandOff { about, request: Box::new(request) }];
+    Step { effects, note, ..await_answer(state) }
+}
+
+/// Waits for an answer that was asked for.
+pub(crate) fn await_answer(state: RunState) -> Step {
+    let wait = NewWait { wake_in_ms: Some(UNATTENDED_MS), ..waiting(WaitReason::Agent) };
     Step::wait(state, wait, None)
+}
+
+/// What a person answered, if that is what the run was woken by.
+pub(crate) fn answered<'a>(scene: &Scene<'a>) -> Option<&'a EndedWait> {
+    // A question that a pause cut off was not answered.
+    let spoke = |wait: &&EndedWait| {
+        matches!(wait.reason, WaitReason::HumanInput | WaitReason::Approval)
+            && !matches!(wait.resolution, Resolution::Cancelled | Resolution::Woken)
+    };
+    scene.position.ended_wait.as_ref().filter(spoke)
+}
+
+/// The answer that a step has used up: it is taken in the same checkpoint. A step that asks anew drops what was asked before.
+fn taken(handoff: Option<&RunHandoff>, step: &mut Step) {
+    let answered =
+        handoff.filter(|it| matches!(it.state, HandoffState::Done | HandoffState::Failed));
+    let asks = step.effects.iter().any(|effect| matches!(effect, Effect::HandOff { .. }));
+    if let Some(handoff) = answered.filter(|_| !asks) {
+        step.effects.insert(0, Effect::TakeHandoff { handoff_id: handoff.handoff_id });
+    }
 }
 
 /// Whether the task may try something once more.
@@ -89,6 +125,11 @@ pub(crate) fn awaits(position: &Position) -> bool {
     collect::awaits(&position.units)
 }
 
+/// Whether somebody must say who does this unit.
+pub(crate) fn is_open(unit: &ReadyUnit) -> bool {
+    dispatch::open(unit)
+}
+
 /// Runs a node; what comes to nothing becomes a step too: a wait for the next attempt, or the end.
 pub(crate) async fn run(node: Node, scene: &Scene<'_>) -> Step {
     let timeout = scene.limits.timeout(node);
@@ -96,23 +137,28 @@ pub(crate) async fn run(node: Node, scene: &Scene<'_>) -> Step {
         match node {
             Node::LoadTaskContext => Ok(load::step(scene)),
             Node::PlanSteps => plan::step(scene).await,
-            Node::DispatchStep => Ok(dispatch::step(scene)),
-            Node::CollectResult => Ok(collect::step(scene)),
+            Node::DispatchStep => dispatch::step(scene).await,
+            Node::CollectResult => collect::step(scene).await,
             Node::VerifyStepResult => verify::step(scene).await,
-            Node::FinalizeSummary => Ok(finalize::step(scene)),
+            Node::FinalizeSummary => finalize::step(scene).await,
             Node::MarkFailed => Ok(fail::step(scene)),
         }
     };
     let done = tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
         Err(NodeError::Transient(format!("{} took longer than {timeout:?}", node.title())))
     });
-    match done {
+    let mut step = match done {
         Ok(mut step) => {
-            step.state.node_failures = 0;
+            // Whoever waits for an answer has neither failed nor done it yet.
+            if !step.wait.as_ref().is_some_and(|wait| wait.reason == WaitReason::Agent) {
+                step.state.node_failures = 0;
+            }
             step
         }
         Err(error) => failed(node, scene, &error),
-    }
+    };
+    taken(scene.position.handoff.as_ref(), &mut step);
+    step
 }
 
 fn failed(node: Node, scene: &Scene<'_>, error: &NodeError) -> Step {

@@ -78,6 +78,7 @@ struct Armed {
 pub struct Faults {
     armed: Arc<Mutex<Option<Armed>>>,
     seen: Arc<Mutex<HashMap<String, u64>>>,
+    story: Arc<Mutex<Option<Vec<Trigger>>>>,
 }
 
 impl Faults {
@@ -96,7 +97,20 @@ impl Faults {
         self.seen.lock().unwrap().clone()
     }
 
+    /// Writes down from now on what comes by.
+    pub fn listen(&self) {
+        *self.story.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// What came by since it was listened, in order; nothing more is written down.
+    pub fn heard(&self) -> Vec<Trigger> {
+        self.story.lock().unwrap().take().unwrap_or_default()
+    }
+
     fn pass(&self, message: &str, phase: Phase) -> Cut {
+        if let Some(story) = self.story.lock().unwrap().as_mut() {
+            story.push(Trigger { message: message.to_owned(), phase });
+        }
         if phase == Phase::Before {
             *self.seen.lock().unwrap().entry(message.to_owned()).or_default() += 1;
         }
@@ -133,6 +147,8 @@ pub struct HttpProxy {
 struct Passing {
     http: reqwest::Client,
     target: String,
+    /// Whose messages they are, when they are those of a project manager or an analyst.
+    mind: Option<&'static str>,
     faults: Faults,
     checkpoints: Arc<[AtomicU64; 2]>,
     held: Arc<AtomicU64>,
@@ -147,6 +163,25 @@ impl HttpProxy {
 
     /// Starts it.
     pub async fn start(tasks: &TaskTracker, target: SocketAddr, faults: Faults) -> Self {
+        Self::start_for(tasks, target, faults, None).await
+    }
+
+    /// Starts one for a project manager or an analyst; the names of its messages begin with its own.
+    pub async fn of_mind(
+        tasks: &TaskTracker,
+        target: SocketAddr,
+        faults: Faults,
+        name: &'static str,
+    ) -> Self {
+        Self::start_for(tasks, target, faults, Some(name)).await
+    }
+
+    async fn start_for(
+        tasks: &TaskTracker,
+        target: SocketAddr,
+        faults: Faults,
+        mind: Option<&'static str>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         // A connection for each request: one that the receiver's death broke must not look like a refusal.
@@ -158,6 +193,7 @@ impl HttpProxy {
         let passing = Passing {
             http,
             target,
+            mind,
             faults,
             checkpoints: checkpoints.clone(),
             held: held.clone(),
@@ -193,6 +229,37 @@ fn name_http(path: &str, body: &[u8]) -> String {
     if path.contains("/jobs/") { format!("job:{verb}") } else { format!("workflow:{verb}") }
 }
 
+/// What a message of a project manager or an analyst is called.
+fn name_mind(who: &str, path: &str, body: &[u8]) -> String {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let word = |place: &str| body.pointer(place).and_then(|it| it.as_str()).unwrap_or("?");
+    let arguments = |place: &str| word(&format!("/params/arguments/{place}"));
+    let what = match (path, word("/params/name")) {
+        ("/mcp", "handoff__complete") => format!("complete:{}", arguments("answer/answer")),
+        ("/mcp", "think__record") => format!("record:{}", arguments("thought/kind")),
+        ("/mcp", tool) => match tool.strip_prefix("handoff__") {
+            Some(verb) => verb.to_owned(),
+            None => format!("tool:{}", tool.replace("__", ".")),
+        },
+        _ => format!("think:{}", word("/response_format/json_schema/name")),
+    };
+    format!("{who}:{what}")
+}
+
+/// What a message is called once it is answered: a claim by what was claimed. Nothing for a claim that took nothing, which is no place
+/// of interest.
+fn name_answered(name: &str, answer: &[u8]) -> Option<String> {
+    if name == "job:claim" {
+        return (answer != br#"{"jobs":[]}"#).then(|| name.to_owned());
+    }
+    if !name.ends_with(":claim") {
+        return Some(name.to_owned());
+    }
+    let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+    let claimed = answer.pointer("/result/structuredContent/handoff/request/kind")?.as_str()?;
+    Some(format!("{name}:{claimed}"))
+}
+
 fn name_checkpoint(checkpoint: &serde_json::Value) -> String {
     let word = |key: &str| checkpoint[key].as_str().unwrap_or("?").to_owned();
     format!("checkpoint:{}:{}", word("node"), word("verdict"))
@@ -201,7 +268,15 @@ fn name_checkpoint(checkpoint: &serde_json::Value) -> String {
 async fn pass_http(State(mut passing): State<Passing>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let name = name_http(parts.uri.path(), &body);
+    let path = parts.uri.path();
+    let name = match passing.mind {
+        Some(who) => name_mind(who, path, &body),
+        None => name_http(path, &body),
+    };
+    // Whoever waits for work and dies waits no more: the claim goes with its connection.
+    if passing.mind.is_some() && name.ends_with(":claim") {
+        return forward(passing, parts, body, name).await;
+    }
     if *passing.hold.borrow() && name.starts_with("checkpoint") {
         passing.held.fetch_add(1, Ordering::Relaxed);
     }
@@ -227,9 +302,9 @@ async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> R
     let Ok(body) = answer.bytes().await else {
         return StatusCode::BAD_GATEWAY.into_response();
     };
-    // An empty claim took nothing; only one that did is a place of interest.
-    let empty = name == "job:claim" && body.as_ref() == br#"{"jobs":[]}"#;
-    if !empty && passing.faults.pass(&name, Phase::After) == Cut::Yes {
+    if let Some(answered) = name_answered(&name, &body)
+        && passing.faults.pass(&answered, Phase::After) == Cut::Yes
+    {
         return StatusCode::BAD_GATEWAY.into_response();
     }
     if name.starts_with("checkpoint") {
@@ -244,8 +319,10 @@ async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> R
     }
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    if let Some(kind) = headers.get("content-type") {
-        response.headers_mut().insert("content-type", kind.clone());
+    for name in ["content-type", "x-cynode-call"] {
+        if let Some(value) = headers.get(name) {
+            response.headers_mut().insert(name, value.clone());
+        }
     }
     response
 }

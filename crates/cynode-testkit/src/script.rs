@@ -9,8 +9,9 @@ use cynode_runner::mind::{
     Judgement, Mind, NodeError, PlanRequest, Reply, Thinking, VerifyRequest,
 };
 use cynode_wire::{
+    handoffs::JudgedOutcome,
     jobs::JobOutcome,
-    workflow::{Finding, Resolution, Severity, VerificationStatus},
+    workflow::{Finding, Resolution, Severity},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -134,7 +135,7 @@ impl Mind for ScriptedMind {
             let answered =
                 request.answer.is_some_and(|wait| wait.resolution == Resolution::Answered);
             if let Some(question) = script.question.as_ref().filter(|_| !answered) {
-                return Ok(Reply::Ask(question.clone()));
+                return Ok(Reply::Ask(question.clone(), 0));
             }
             let mut text = script.plan.clone();
             // Units that say what a node is to do keep it; the others are for the scripted worker.
@@ -171,8 +172,11 @@ impl Mind for ScriptedMind {
             } else {
                 Vec::new()
             };
-            let status = if bad { VerificationStatus::Fail } else { VerificationStatus::Pass };
-            Ok(Reply::Done(Judgement { status, findings, recommended_actions: Vec::new() }, 500))
+            let outcome = if bad { JudgedOutcome::Redo } else { JudgedOutcome::Accept };
+            let (recommended_actions, note) = (Vec::new(), String::new());
+            let by_person = false;
+            let judged = Judgement { outcome, findings, recommended_actions, note, by_person };
+            Ok(Reply::Done(judged, 500))
         })
     }
 }

@@ -1,5 +1,5 @@
-//! A whole installation of real processes: PostgreSQL, the engine, the orchestrator, runners; any of them can be killed,
-//! paused and started again.
+//! A whole installation of real processes: PostgreSQL, the engine, the orchestrator, runners, and if wanted a project manager and an
+//! analyst; any of them can be killed, paused and started again.
 
 use std::{
     ffi::OsString,
@@ -32,11 +32,25 @@ pub enum Victim {
     Engine,
     /// PostgreSQL.
     Database,
+    /// The project manager.
+    Manager,
+    /// An analyst.
+    Analyst,
 }
 
 impl Victim {
-    /// Everybody.
+    /// Everybody who is in every world.
     pub const ALL: [Self; 4] = [Self::Orchestrator, Self::Runner, Self::Engine, Self::Database];
+
+    /// Everybody who may be in a world, in the order in which they are ended.
+    const ANY: [Self; 6] = [
+        Self::Runner,
+        Self::Manager,
+        Self::Analyst,
+        Self::Engine,
+        Self::Orchestrator,
+        Self::Database,
+    ];
 
     /// What it is called in tables.
     pub const fn as_str(self) -> &'static str {
@@ -45,6 +59,8 @@ impl Victim {
             Self::Runner => "runner",
             Self::Engine => "engine",
             Self::Database => "database",
+            Self::Manager => "manager",
+            Self::Analyst => "analyst",
         }
     }
 }
@@ -54,7 +70,7 @@ impl Victim {
 pub struct Programs {
     /// `cynode`.
     pub cynode: PathBuf,
-    /// A runner with scripted agents, and its first arguments.
+    /// A runner, and its first arguments.
     pub runner: Vec<OsString>,
     /// `restate-server`.
     pub restate: PathBuf,
@@ -67,12 +83,25 @@ pub struct Programs {
 pub struct Setup {
     /// The programs.
     pub programs: Programs,
-    /// The file of scripts.
-    pub scripts: PathBuf,
+    /// The file of scripts; a runner that hands everything to the project manager has none.
+    pub scripts: Option<PathBuf>,
+    /// Whether a project manager and an analyst are there.
+    pub minds: Option<Minds>,
     /// How long a runner's lease lasts.
     pub lease_seconds: u32,
     /// Whether processes speak through proxies, where faults can be armed.
     pub proxied: bool,
+}
+
+/// How the project manager and the analyst are set up.
+#[derive(Clone, Debug)]
+pub struct Minds {
+    /// `cynode-pma`.
+    pub program: PathBuf,
+    /// The directory of the instructions of both roles.
+    pub instructions: PathBuf,
+    /// How long silence about a handoff is believed.
+    pub lease_seconds: u32,
 }
 
 /// A process and how it is started again.
@@ -83,7 +112,7 @@ struct Process {
 
 /// The processes of a world.
 #[derive(Clone, Default)]
-pub struct Processes(Arc<Mutex<[Option<Process>; 4]>>);
+pub struct Processes(Arc<Mutex<[Option<Process>; 6]>>);
 
 /// A running installation.
 pub struct World {
@@ -131,6 +160,12 @@ impl Processes {
     fn with<T>(&self, victim: Victim, act: impl FnOnce(&mut Process) -> T) -> T {
         let mut all = self.0.lock().unwrap();
         act(all[victim as usize].as_mut().expect("the process is part of the world"))
+    }
+
+    /// Those that are there.
+    pub fn there(&self) -> Vec<Victim> {
+        let all = self.0.lock().unwrap();
+        Victim::ANY.into_iter().filter(|victim| all[*victim as usize].is_some()).collect()
     }
 
     fn put(&self, victim: Victim, spawn: Spawn) {
@@ -219,7 +254,7 @@ impl Processes {
 
 impl Drop for World {
     fn drop(&mut self) {
-        for victim in [Victim::Runner, Victim::Engine, Victim::Orchestrator, Victim::Database] {
+        for victim in self.processes.there() {
             self.processes.go_on(victim);
             self.processes.kill(victim);
         }
@@ -262,20 +297,14 @@ impl World {
         };
         let url = format!("postgres://postgres@{database}/postgres?sslmode=disable");
 
-        let cynode = |arguments: &[&str]| {
-            let mut command = StdCommand::new(&setup.programs.cynode);
-            command.env("DATABASE_URL", &direct).args(arguments);
-            let output = command.output().unwrap();
-            assert!(
-                output.status.success(),
-                "cynode {arguments:?}: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            String::from_utf8(output.stdout).unwrap().trim().to_owned()
-        };
+        let cynode = |arguments: &[&str]| admin(&setup.programs.cynode, &direct, arguments);
         cynode(&["migrate"]);
         let bootstrap = cynode(&["admin", "bootstrap"]);
-        fs::write(root.join("runner-token"), cynode(&["admin", "token", "runner"])).unwrap();
+        let minds = setup.minds.as_ref().map_or(&[][..], |_| &["manager", "analyst"]);
+        for name in minds.iter().chain(&["runner"]) {
+            let token = cynode(&["admin", "token", name]);
+            fs::write(root.join(format!("{name}-token")), token).unwrap();
+        }
         let worker_token = cynode(&["admin", "token", "worker"]);
         cynode(&["admin", "engine-key", root.join("engine").to_str().unwrap()]);
         cynode(&["admin", "master-key", root.join("gate/master.key").to_str().unwrap()]);
@@ -294,7 +323,7 @@ impl World {
         processes.put(
             Victim::Orchestrator,
             orchestrator_process(&setup, &root, url, {
-                [
+                vec![
                     format!("server.listen={user}"),
                     format!("server.internal_listen={internal_direct}"),
                     format!("engine.ingress_url=http://{engine_seen}"),
@@ -347,9 +376,25 @@ impl World {
             project: String::new(),
             http,
         };
+        world.start_minds().await;
         world.wait_until_it_works().await;
         world.log_in(&bootstrap).await;
         world
+    }
+
+    /// Starts the project manager and the analyst, if they are wanted, each with its own way to the orchestrator.
+    async fn start_minds(&self) {
+        let Some(minds) = &self.setup.minds else { return };
+        let direct = self.internal_direct;
+        for victim in [Victim::Manager, Victim::Analyst] {
+            let seen = if self.setup.proxied {
+                let (faults, name) = (self.faults.clone(), victim.as_str());
+                HttpProxy::of_mind(&self.tasks, direct, faults, name).await.address
+            } else {
+                direct
+            };
+            self.processes.put(victim, mind_process(minds, self.dir.path(), seen, victim));
+        }
     }
 
     async fn log_in(&mut self, link: &str) {
@@ -449,6 +494,11 @@ impl World {
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
     }
 
+    /// The internal port itself, around the proxies.
+    pub const fn internal_direct(&self) -> SocketAddr {
+        self.internal_direct
+    }
+
     /// Where the orchestrator keeps the repository of a project.
     pub fn repository(&self, project: &str) -> PathBuf {
         self.dir.path().join("gate/repositories").join(format!("{project}.git"))
@@ -479,7 +529,7 @@ impl World {
             while !self.http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success())
             {
                 assert!(begun.elapsed() < Duration::from_mins(1), "no answer from {url}");
-                for victim in Victim::ALL {
+                for victim in self.processes.there() {
                     self.processes.revive(victim);
                 }
                 pause(Duration::from_millis(20)).await;
@@ -542,6 +592,14 @@ fn start_postgres(setup: &Setup, root: &Path, address: SocketAddr, processes: &P
     processes.put(Victim::Database, Box::new(spawn));
 }
 
+/// Runs `cynode` to its end over the database at `url`; gives what it said.
+fn admin(cynode: &Path, url: &str, arguments: &[&str]) -> String {
+    let output = StdCommand::new(cynode).env("DATABASE_URL", url).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cynode {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 async fn connect(url: &str) -> PgPool {
     let begun = Instant::now();
     loop {
@@ -595,7 +653,7 @@ request-identity-private-key-pem-file = "{home}/key.pem"
 
 type Spawn = Box<dyn Fn() -> std::process::Child + Send + Sync>;
 
-fn orchestrator_process(setup: &Setup, root: &Path, url: String, settings: [String; 10]) -> Spawn {
+fn orchestrator_process(setup: &Setup, root: &Path, url: String, settings: Vec<String>) -> Spawn {
     let (path, log_path) = (setup.programs.cynode.clone(), root.join("orchestrator.log"));
     Box::new(move || {
         let mut command = program(&path, false);
@@ -628,12 +686,32 @@ fn runner_process(
     Box::new(move || {
         let (path, arguments) = setup.programs.runner.split_first().unwrap();
         let mut command = program(Path::new(path), false);
-        command.args(arguments).arg("--scripts").arg(&setup.scripts);
+        command.args(arguments);
+        if let Some(scripts) = &setup.scripts {
+            command.arg("--scripts").arg(scripts);
+        }
         command.args(["--listen", &listen.to_string()]);
         command.args(["--orchestrator", &format!("http://{orchestrator}")]);
         command.arg("--token-file").arg(root.join("runner-token"));
         command.arg("--engine-key-file").arg(root.join("engine/key.pub"));
         command.args(["--lease-seconds", &setup.lease_seconds.to_string(), "--log", "info"]);
+        command.stdout(Stdio::null()).stderr(log(&root.join(format!("{name}.log"))));
+        command.spawn().unwrap()
+    })
+}
+
+/// The project manager or an analyst.
+fn mind_process(minds: &Minds, root: &Path, orchestrator: SocketAddr, victim: Victim) -> Spawn {
+    let (minds, root, listen) = (minds.clone(), root.to_owned(), free_address());
+    let name = victim.as_str();
+    Box::new(move || {
+        let mut command = program(&minds.program, false);
+        command.arg(format!("--role=project_{name}"));
+        command.arg("--instructions").arg(&minds.instructions);
+        command.args(["--orchestrator", &format!("http://{orchestrator}")]);
+        command.arg("--token-file").arg(root.join(format!("{name}-token")));
+        command.args(["--listen", &listen.to_string()]);
+        command.args(["--lease-seconds", &minds.lease_seconds.to_string()]);
         command.stdout(Stdio::null()).stderr(log(&root.join(format!("{name}.log"))));
         command.spawn().unwrap()
     })

@@ -11,6 +11,7 @@ mod auth;
 mod database;
 mod engine;
 mod gate;
+mod manager;
 mod planner;
 mod reader;
 mod server;
@@ -24,6 +25,7 @@ pub(crate) use auth::Auth;
 pub(crate) use database::Database;
 pub(crate) use engine::{Engine, Ports};
 pub(crate) use gate::Gate;
+pub(crate) use manager::Manager;
 pub(crate) use planner::Planner;
 pub(crate) use reader::{Effective, Sources};
 pub(crate) use server::Server;
@@ -45,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) database: Database,
     pub(crate) engine: Engine,
     pub(crate) gate: Gate,
+    /// The project manager.
+    pub(crate) manager: Manager,
     pub(crate) telemetry: Telemetry,
     pub(crate) auth: Auth,
     pub(crate) planner: Planner,
@@ -83,6 +87,7 @@ impl Config {
             database: Database::read(&mut reader),
             engine: Engine::read(&mut reader),
             gate: Gate::read(&mut reader),
+            manager: Manager::read(&mut reader),
             telemetry: Telemetry::read(&mut reader),
             auth: Auth::read(&mut reader),
             planner: Planner::read(&mut reader),

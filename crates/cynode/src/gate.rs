@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use cynode_app::{
     App, Environment, audit,
     gate::Parts,
-    inference::{self, Models},
+    inference::{self, ManagerPlace, Models},
     keys::Keys,
     repositories::Repositories,
 };
@@ -65,6 +65,21 @@ fn key_file(config: &Config) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Where the project manager answers, if one is connected.
+fn manager(config: &Config) -> anyhow::Result<Option<ManagerPlace>> {
+    let (Some(url), Some(file)) = (&config.manager.url, &config.manager.credential_file) else {
+        return Ok(None);
+    };
+    let url = url.parse().with_context(|| format!("manager.url: `{url}` is no address"))?;
+    let credential = fs::read_to_string(file)
+        .with_context(|| format!("cannot read manager.credential_file {}", file.display()))?;
+    let credential = credential.trim();
+    if credential.len() < 32 {
+        bail!("manager.credential_file {} holds fewer than 32 characters", file.display());
+    }
+    Ok(Some(ManagerPlace::new(url, credential.to_owned().into())))
+}
+
 /// What runs behind the gate of this process.
 pub(crate) struct Opened {
     pub(crate) app: App,
@@ -96,7 +111,7 @@ pub(crate) async fn open(
         keep_records: time::Duration::days(config.gate.audit_days),
         keep_transcripts: time::Duration::days(config.gate.transcript_days),
     });
-    let models = Models::open(&app, directory.join("cassettes"))?;
+    let models = Models::open(&app, directory.join("cassettes"))?.with_manager(manager(config)?);
     let app = app.with_models(models);
     tasks.spawn(inference::keep(app.clone(), stop.clone()));
     // Unlike any other replica: of two chains of one writer the older one must have been closed.

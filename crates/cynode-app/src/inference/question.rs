@@ -6,11 +6,13 @@ use cynode_core::{
     agents::AgentRole,
     ids::{AgentTokenId, CallId, JobId, ProjectId, RunId, TaskId, UserId},
     models::Period,
+    roles::Role,
     trace::TraceId,
 };
 use cynode_models::dialect::Dialect;
 use cynode_wire::models::{BudgetScopeType, CeilingView};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::agents::Known;
 
@@ -26,6 +28,8 @@ pub struct Who {
     pub project: Option<ProjectId>,
     /// The agent, if it is one.
     pub agent: Option<Arc<Known>>,
+    /// The person's role in the whole installation.
+    pub role_everywhere: Option<Role>,
     /// What was shown: `session`, `api_key` or `agent`.
     pub credential: &'static str,
 }
@@ -68,6 +72,8 @@ pub struct Question {
     pub trace: TraceId,
     /// Headers that may go on to a provider that speaks the same dialect.
     pub headers: Vec<Header>,
+    /// Cancelled when whoever asks has gone.
+    pub left: CancellationToken,
 }
 
 impl Question {
@@ -80,7 +86,8 @@ impl Question {
         trace: TraceId,
         headers: Vec<Header>,
     ) -> Self {
-        Self { dialect, body, size, who, trace, headers }
+        let left = CancellationToken::new();
+        Self { dialect, body, size, who, trace, headers, left }
     }
 
     /// The headers that go on.

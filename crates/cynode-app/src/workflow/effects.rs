@@ -8,10 +8,13 @@ use cynode_core::{
         units::UnitState,
     },
 };
-use cynode_db::units;
-use cynode_wire::workflow::{Effect, Finding};
+use cynode_db::{tasks, units, workflow};
+use cynode_wire::{
+    handoffs::HandoffKind,
+    workflow::{Effect, Finding},
+};
 
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, handoffs};
 
 /// Applies every effect, or refuses all.
 pub(super) async fn apply(
@@ -35,12 +38,48 @@ async fn one(ctx: &mut Ctx, task: TaskId, trace: TraceId, effect: &Effect) -> Re
                 plan.steps().iter().map(|unit| (UnitId::from_uuid(ctx.uuid()), unit)).collect();
             Ok(units::plan(ctx.conn(), task, &new).await?)
         }
-        Effect::CreateJob { unit, attempt, remedy, timeout_seconds } => {
+        Effect::HandOff { about, request } => {
+            let standing = workflow::standing(ctx.conn(), task).await?;
+            let standing = standing.ok_or_else(|| Error::not_found("workflow of task", task))?;
+            let found = tasks::get(ctx.conn(), task).await?;
+            let found = found.ok_or_else(|| Error::not_found("task", task))?;
+            if matches!(
+                request.kind(),
+                HandoffKind::Chat
+                    | HandoffKind::Analyse
+                    | HandoffKind::Report
+                    | HandoffKind::Schedule
+            ) {
+                return Err(Error::Invalid("a run does not ask for that".into()));
+            }
+            if !(1..=200).contains(&about.len()) {
+                return Err(Error::Invalid("`about` has 1 to 200 characters".into()));
+            }
+            // What was asked before is not wanted any more: a run has one question at a time.
+            handoffs::drop_asked(ctx, task).await?;
+            let subject = handoffs::Subject {
+                user: found.created_by,
+                project: found.project,
+                task: Some(task),
+                run: Some(standing.run),
+                job: None,
+                thread: None,
+            };
+            handoffs::hand_off(ctx, subject, None, Some(about), request).await.map(|_| ())
+        }
+        Effect::TakeHandoff { handoff_id } => {
+            if !cynode_db::handoffs::take(ctx.conn(), task, *handoff_id).await? {
+                return Err(Error::Invalid(format!("`{handoff_id}` has no answer to be taken")));
+            }
+            Ok(())
+        }
+        Effect::CreateJob { unit, attempt, remedy, work, timeout_seconds } => {
             let trace = trace.to_string();
             let job = units::NewJob {
                 id: ctx.uuid(),
                 attempt: i32::try_from(*attempt).unwrap_or(i32::MAX),
                 remedy,
+                work: work.as_deref(),
                 timeout_seconds: (*timeout_seconds).into(),
                 trace: &trace,
             };

@@ -12,6 +12,7 @@ use cynode_core::{
 };
 use cynode_db::{agent_tokens, budgets, instructions, jobs, tasks, units, waits, workflow};
 use cynode_wire::{
+    handoffs::Revision,
     timeline::{AnswerQuestion, Approve, Instruct, Instructed},
     workflow::Resolution,
 };
@@ -52,7 +53,20 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
         return Err(ended(&task, "be instructed"));
     }
     let by = ctx.caller()?.user;
-    if kind == InstructionKind::Continue && ctx.caller()?.bounds.is_none() {
+    let person = ctx.caller()?.bounds.is_none();
+    unmarked(body.text.as_ref().map(|text| text.as_str()))?;
+    let given = instructions::Instruction {
+        id: InstructionId::from_uuid(ctx.uuid()),
+        kind,
+        text: body.text.as_ref().map(ToString::to_string),
+        by,
+    };
+    if kind == InstructionKind::Continue && !person {
+        // Only a person ends a pause; an agent that says `continue` answers those who work.
+        instructions::pass_on(ctx.conn(), id, &given).await?;
+        return told(ctx, &task, kind, Some(given.id)).await;
+    }
+    if kind == InstructionKind::Continue {
         // Whoever lets it go on lets it think, too.
         budgets::unpark_task(ctx.conn(), id).await?;
     }
@@ -68,16 +82,22 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
         // The run first, then the wait, as everybody does.
         workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
         waits::resolve(ctx.conn(), wait.id, Resolution::Continued, None, Some(by)).await?;
-        return told(ctx, &task, kind, None).await;
+        // Agents that were told to pause are told to go on, with what was said.
+        instructions::pass_on(ctx.conn(), id, &given).await?;
+        return told(ctx, &task, kind, Some(given.id)).await;
     }
-    let given = instructions::Instruction {
-        id: InstructionId::from_uuid(ctx.uuid()),
-        kind,
-        text: body.text.as_ref().map(ToString::to_string),
-        by,
-    };
     instructions::give(ctx.conn(), id, &given).await?;
     told(ctx, &task, kind, Some(given.id)).await
+}
+
+/// Refuses words that are ours: what a judgement sends back to planning must not be written by anybody else.
+fn unmarked(text: Option<&str>) -> Result<(), Error> {
+    match text {
+        Some(text) if Revision::is_marked(text) => {
+            Err(Error::Invalid("the text begins with words that only the workflow uses".into()))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Pauses a task that goes in circles, in the name of whoever its agent works for. A person lets it go on.
@@ -149,6 +169,7 @@ async fn resolve(
 pub async fn approve(ctx: &mut Ctx, id: TaskId, body: &Approve) -> Result<Task, Error> {
     let resolution = if body.approved { Resolution::Approved } else { Resolution::Rejected };
     let note = body.note.as_ref().map(|note| note.as_str());
+    unmarked(note)?;
     resolve(ctx, id, WaitReason::Approval, resolution, note).await
 }
 
@@ -175,6 +196,7 @@ pub(crate) async fn stop(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
         }
         units::cancel_all(ctx.conn(), id).await?;
         jobs::cancel_unwanted(ctx.conn(), id).await?;
+        crate::handoffs::drop_all(ctx, id).await?;
         agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
         let because = (id != task.id).then_some(task.id);
         let data = json!({ "name": one.name, "because_of": because });

@@ -32,7 +32,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
     let pending = schema::pending(&mut *db.conn().await).await.unwrap();
     let all = [
         "accounts", "projects", "settings", "tasks", "events", "workflow", "gate", "models",
-        "nodes",
+        "nodes", "manager",
     ];
     assert_eq!(pending, all);
 }

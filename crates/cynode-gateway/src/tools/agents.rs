@@ -1,9 +1,13 @@
 //! `agent.*` and `pm.*`: what agents say of themselves and to each other, by way of the project manager.
 
 use cynode_app::reports;
-use cynode_core::{agents::ToolScope, ids::TaskId, workflow::instructions::InstructionKind};
+use cynode_core::{
+    agents::{AgentKind, AgentRole, ToolScope},
+    ids::TaskId,
+    workflow::instructions::InstructionKind,
+};
 use cynode_policy::catalogue::{Annotations, Binding};
-use cynode_wire::timeline::Instruct;
+use cynode_wire::{reports::ReportKind, timeline::Instruct};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -63,26 +67,43 @@ struct Complete {
     details: Option<Value>,
 }
 
+/// A report, in our words or in those of `apmas_report_to_pm`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Report {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// `work_completed`, `review_approved`, `review_changes_requested`, `tests_passed`, `tests_failed`, `work_blocked`,
-    /// `needs_clarification` or `request_human_input`.
-    kind: String,
+    /// What you report.
+    kind: Option<ReportKind>,
+    /// Another name of `kind`.
+    #[serde(rename = "messageType")]
+    message_type: Option<ReportKind>,
     /// In a few sentences.
-    summary: String,
+    summary: Option<String>,
+    /// What it is about: your unit of the plan.
+    component: Option<String>,
     /// Your role; checked against your token.
     #[expect(dead_code, reason = "the gate has compared it with the token")]
     agent_role: Option<String>,
-    /// Facts beside it.
+    /// Another name of `agent_role`.
+    #[serde(rename = "agentRole")]
+    #[expect(dead_code, reason = "the gate has compared it with the token")]
+    other_role: Option<String>,
+    /// Facts beside it, by kind. `work_completed`: `files_modified`, `artifacts`, `notes`. `review_approved` and
+    /// `review_changes_requested`: `critical_issues`, `major_issues`, `minor_issues` (each with `description`, `file_location`,
+    /// `how_to_fix`) and `summary`. `tests_passed` and `tests_failed`: `passed`, `failed`, `command`, `failures`. `work_blocked`:
+    /// `needs`, `tried`. `needs_clarification` and `request_human_input`: `options`.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     details: Option<Value>,
+    /// Another name of `details`.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    payload: Option<Value>,
 }
 
+/// An instruction, in our words or in those of `apmas_pm_instruct`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Tell {
@@ -90,10 +111,22 @@ struct Tell {
     #[schema(value_type = String)]
     task_id: TaskId,
     /// `continue`, `pause`, `revise`, `abort`, `expand_scope` or `reduce_scope`.
-    #[schema(value_type = String)]
-    kind: InstructionKind,
+    #[schema(value_type = Option<String>)]
+    kind: Option<InstructionKind>,
+    /// Another name of `kind`.
+    #[serde(rename = "instructionType")]
+    #[schema(value_type = Option<String>)]
+    instruction_type: Option<InstructionKind>,
     /// What is meant; needed to revise, expand and reduce.
     text: Option<String>,
+    /// Another name of `text`.
+    instructions: Option<String>,
+    /// The role of the agent that is meant; whoever works on the task is told.
+    #[serde(rename = "toAgent")]
+    to_agent: Option<String>,
+    /// Facts beside it; told with the text.
+    #[schema(value_type = Option<Object>)]
+    context: Option<Value>,
 }
 
 pub(super) fn tools() -> Vec<Native> {
@@ -222,15 +255,16 @@ async fn context(call: Invocation, Context { task_id }: Context) -> Result<Value
 async fn reported(
     call: Invocation,
     task: TaskId,
-    kind: String,
+    kind: ReportKind,
     summary: String,
     details: Option<Value>,
 ) -> Result<Value, ToolError> {
     let agent = call.agent.clone();
     let details = details.unwrap_or_else(|| json!({}));
+    let (summary, details) = reports::without_secrets(&call.app, summary, details).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
-            let id = reports::report(ctx, &agent, task, &kind, summary, details).await?;
+            let id = reports::report(ctx, &agent, task, kind, summary, details).await?;
             Ok(json!({ "report_id": id, "kind": kind }))
         })
     });
@@ -238,19 +272,61 @@ async fn reported(
 }
 
 async fn help(call: Invocation, body: Help) -> Result<Value, ToolError> {
-    reported(call, body.task_id, "needs_clarification".into(), body.question, None).await
+    reported(call, body.task_id, ReportKind::NeedsClarification, body.question, None).await
 }
 
 async fn complete(call: Invocation, body: Complete) -> Result<Value, ToolError> {
-    reported(call, body.task_id, "work_completed".into(), body.summary, body.details).await
+    reported(call, body.task_id, ReportKind::WorkCompleted, body.summary, body.details).await
 }
 
 async fn report(call: Invocation, body: Report) -> Result<Value, ToolError> {
-    reported(call, body.task_id, body.kind, body.summary, body.details).await
+    let kind = one("kind", "messageType", body.kind, body.message_type)?;
+    let kind = kind.ok_or_else(|| ToolError::invalid("`kind` is missing"))?;
+    let mut details = one("details", "payload", body.details, body.payload)?;
+    // A summary may come inside the facts; a review keeps it there too.
+    let review = matches!(kind, ReportKind::ReviewApproved | ReportKind::ReviewChangesRequested);
+    let inside = details.as_mut().and_then(Value::as_object_mut).and_then(|facts| {
+        let found = facts.get("summary").and_then(Value::as_str).map(str::to_owned);
+        if !review {
+            facts.shift_remove("summary");
+        }
+        found
+    });
+    let summary = body.summary.or(inside).or_else(|| {
+        let about = body.component.as_deref()?;
+        Some(format!("{}: {about}", kind.as_str()))
+    });
+    let summary = summary.ok_or_else(|| ToolError::invalid("`summary` is missing"))?;
+    reported(call, body.task_id, kind, summary, details).await
+}
+
+/// What was given under one of two names.
+fn one<T>(
+    name: &str,
+    other: &str,
+    first: Option<T>,
+    second: Option<T>,
+) -> Result<Option<T>, ToolError> {
+    match (first, second) {
+        (Some(_), Some(_)) => {
+            Err(ToolError::invalid(format!("`{name}` and `{other}` are the same: give one")))
+        }
+        (first, second) => Ok(first.or(second)),
+    }
 }
 
 async fn tell(call: Invocation, body: Tell) -> Result<Value, ToolError> {
-    let text = body.text.map(|text| text.parse()).transpose();
+    let kind = one("kind", "instructionType", body.kind, body.instruction_type)?;
+    let kind = kind.ok_or_else(|| ToolError::invalid("`kind` is missing"))?;
+    let mut text = one("text", "instructions", body.text, body.instructions)?;
+    if let Some(role) = &body.to_agent {
+        let role = AgentRole::from_name(role).filter(|role| role.kind() == AgentKind::Sandbox);
+        role.ok_or_else(|| ToolError::invalid("`toAgent` is the role of an agent that works"))?;
+    }
+    if let Some(context) = &body.context {
+        text = Some(format!("{}\n\n{context}", text.unwrap_or_default()));
+    }
+    let text = text.map(|text| text.parse()).transpose();
     let text = text.map_err(|error| ToolError::invalid(format!("`text`: {error}")))?;
-    database::instruct(call, body.task_id, Instruct { kind: body.kind, text }).await
+    database::instruct(call, body.task_id, Instruct { kind, text }).await
 }

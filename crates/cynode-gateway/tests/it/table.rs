@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use cynode_core::{
-    agents::{AgentKind, AgentRole, ToolScope},
+    agents::{AgentRole, ToolScope},
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
 };
 use cynode_gateway::tools::definitions;
@@ -23,7 +23,7 @@ const KEPT: &str = include_str!("gate-table.txt");
 /// An agent that is tied to everything that its kind is tied to.
 fn agent(role: AgentRole) -> Agent {
     let id = Uuid::from_u128;
-    let runner = role.kind() == AgentKind::Runner;
+    let runner = role.kind().is_program();
     Agent {
         token: AgentTokenId::from_uuid(id(1)),
         role,
@@ -192,8 +192,14 @@ fn the_gate_decides_every_case_as_the_kept_table_says() {
 
 #[test]
 fn whoever_may_call_a_tool_is_on_its_side_and_the_kept_table_has_no_other_yes() {
-    let on_pm_side =
-        ["project_manager", "project_manager_without_task", "project_analyst", "workflow_runner"];
+    let on_pm_side = [
+        "project_manager",
+        "project_manager_without_task",
+        "project_analyst",
+        "workflow_runner",
+        "manager_host",
+        "analyst_host",
+    ];
     let mut yes = 0;
     for line in KEPT.lines().filter(|line| line.starts_with("    ")) {
         let (cells, names) = line.trim().rsplit_once("  ").unwrap();

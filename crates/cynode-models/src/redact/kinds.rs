@@ -248,6 +248,7 @@ pub(super) const TABLE: &[Row] = &[
             "cyn_pm_",
             "cyn_pa_",
             "cyn_sbx_",
+            "cyn_pma_",
         ],
         "[A-Za-z0-9_-]{16,}",
     )

@@ -65,7 +65,9 @@ const fn calling(role: AgentRole) -> &'static str {
         }
         AgentRole::Tester => "You are the tester: find out whether the change works, by trying it.",
         AgentRole::Fixer => "You are the fixer: mend what was found wrong, and nothing else.",
-        AgentRole::WorkflowRunner => "You drive this work.",
+        AgentRole::WorkflowRunner | AgentRole::ManagerHost | AgentRole::AnalystHost => {
+            "You drive this work."
+        }
     }
 }
 

@@ -1,15 +1,20 @@
 //! Collect Result: takes whichever result has come; waits when none has.
 
+use cynode_core::workflow::instructions::InstructionKind;
 use cynode_core::workflow::{
     Verdict,
     plan::UnitKey,
     units::{JobState, UnitState},
     waits::WaitReason,
 };
-use cynode_wire::workflow::{Effect, Finding, Severity, StepResult, UnitView};
+use cynode_wire::{
+    handoffs::FailureDecision,
+    workflow::{Effect, Feedback, Finding, Severity, StepResult, UnitView},
+};
 use serde_json::Value;
 
-use super::{Scene, Step, may_retry, waiting};
+use super::{Scene, Step, answered, ask, await_answer, hand_off, may_retry, waiting};
+use crate::mind::{FailureRequest, NodeError, Remedy, Reply};
 
 /// Most characters of a worker's output that are repeated.
 const MOST_WORDS: usize = 2000;
@@ -21,7 +26,7 @@ struct Input<'a> {
 #[derive(Debug, PartialEq)]
 enum Output {
     Result { unit: UnitKey, attempt: u32, output: Value },
-    Nothing { unit: UnitKey, attempt: u32, why: String },
+    Nothing { unit: UnitKey, attempt: u32, why: String, lost: bool },
     Await,
     NothingOut,
 }
@@ -43,7 +48,7 @@ fn run(input: &Input<'_>) -> Output {
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
             JobState::Cancelled | JobState::Queued | JobState::Running => continue,
         };
-        return Output::Nothing { unit, attempt, why };
+        return Output::Nothing { unit, attempt, why, lost: job.state == JobState::Lost };
     }
     if any { Output::Await } else { Output::NothingOut }
 }
@@ -60,17 +65,41 @@ pub(super) fn awaits(units: &[UnitView]) -> bool {
     run(&Input { units }) == Output::Await
 }
 
-pub(super) fn step(scene: &Scene<'_>) -> Step {
+pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     let mut state = scene.state.clone();
-    match run(&Input { units: &scene.position.units }) {
+    Ok(match run(&Input { units: &scene.position.units }) {
         Output::Result { unit, attempt, output } => {
             state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
             let effects = vec![Effect::CollectJob { unit: unit.clone(), attempt }];
             Step { effects, unit: Some(unit), ..Step::new(Verdict::Pass, state) }
         }
-        Output::Nothing { unit, attempt, why } => {
-            let findings = vec![Finding { severity: Severity::Critical, text: why.clone() }];
-            if may_retry(scene, attempt) {
+        Output::Nothing { unit, attempt, why, lost } => {
+            let mut findings = vec![Finding { severity: Severity::Critical, text: why.clone() }];
+            let reply = if lost { None } else { Some(remedy(scene, &unit, attempt, &why).await?) };
+            let (remedy, cost_micros) = match reply {
+                // A machine that is not heard of says nothing about the work.
+                None => {
+                    let (decision, note, by_person) = (FailureDecision::Retry, None, false);
+                    (Remedy { decision, note, by_person }, 0)
+                }
+                Some(Reply::Done(remedy, cost)) => (remedy, cost),
+                Some(Reply::Ask(question, cost)) => return Ok(ask(state, question, cost)),
+                Some(Reply::Later(request, about)) => return Ok(hand_off(state, *request, about)),
+                Some(Reply::Waiting) => return Ok(await_answer(state)),
+            };
+            let Remedy { decision, note, by_person } = remedy;
+            findings.extend(
+                note.iter().map(|text| Finding { severity: Severity::Note, text: text.clone() }),
+            );
+            let why = note.filter(|_| decision != FailureDecision::Retry).unwrap_or(why);
+            let step = if decision == FailureDecision::ReduceScope {
+                let effects = vec![Effect::FailUnit { unit: unit.clone(), attempt, findings }];
+                let kind = InstructionKind::ReduceScope;
+                state.feedback.push(Feedback { kind, text: format!("unit `{unit}`: {why}") });
+                let step = Step::new(Verdict::Revise, state);
+                Step { effects, unit: Some(unit), note: Some(why), ..step }
+            } else if decision == FailureDecision::Retry && (by_person || may_retry(scene, attempt))
+            {
                 let effects = vec![Effect::RetryUnit { unit: unit.clone(), attempt, findings }];
                 let step = Step::new(Verdict::Redo, state);
                 Step { effects, unit: Some(unit), note: Some(why), ..step }
@@ -78,9 +107,35 @@ pub(super) fn step(scene: &Scene<'_>) -> Step {
                 let effects = vec![Effect::FailUnit { unit: unit.clone(), attempt, findings }];
                 let step = Step::give_up(state, format!("unit `{unit}`: {why}"));
                 Step { effects, unit: Some(unit), ..step }
-            }
+            };
+            Step { cost_micros, ..step }
         }
         Output::Await => Step::wait(state, waiting(WaitReason::Job), None),
         Output::NothingOut => Step::new(Verdict::Done, state),
-    }
+    })
+}
+
+/// What is to be done about a unit whose job failed.
+async fn remedy(
+    scene: &Scene<'_>,
+    key: &UnitKey,
+    attempt: u32,
+    why: &str,
+) -> Result<Reply<Remedy>, NodeError> {
+    let unit = scene.position.units.iter().find(|unit| unit.key == *key);
+    let Some(unit) = unit else {
+        return Err(NodeError::Permanent(format!("unit `{key}` is not there")));
+    };
+    let left = scene.limits.step_attempts.saturating_sub(attempt);
+    let attempts_left = if may_retry(scene, attempt) { left } else { 0 };
+    let request = FailureRequest {
+        unit,
+        payload: super::dispatch::payload(scene, key),
+        attempt,
+        attempts_left,
+        why,
+        answer: answered(scene),
+        handed: scene.position.handoff.as_ref(),
+    };
+    scene.mind.failure(request).await
 }

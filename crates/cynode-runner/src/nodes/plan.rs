@@ -3,14 +3,18 @@
 use cynode_core::workflow::{
     Verdict, instructions::InstructionKind, plan::Plan, waits::WaitReason,
 };
-use cynode_wire::workflow::{Effect, EndedWait, Feedback, NewWait, Resolution, RunState};
+use cynode_wire::{
+    handoffs::{HandoffRequest, Revision},
+    workflow::{Effect, EndedWait, Feedback, NewWait, Resolution, RunState},
+};
 
-use super::{Scene, Step, ask, waiting};
+use super::{Scene, Step, answered, ask, await_answer, hand_off, waiting};
 use crate::mind::{NodeError, PlanRequest, Reply};
 
 /// Where planning stands.
 enum Input<'a> {
-    /// A plan is to be made; the text is what a person said when the last was refused.
+    /// A plan is to be made; the text is what a person said when the last was refused. It is kept with the state: the run may wait
+    /// for the plan, and be woken by something else.
     Make { refused: Option<&'a str> },
     /// The plan was approved.
     Approved,
@@ -21,7 +25,9 @@ enum Input<'a> {
 enum Output {
     Planned { plan: Plan, cost_micros: u64 },
     Go,
-    Ask(String),
+    Ask(String, u64),
+    HandOff(Box<HandoffRequest>, String),
+    Await,
     GiveUp(&'static str),
 }
 
@@ -36,45 +42,58 @@ fn input<'a>(state: &'a RunState, ended: Option<&'a EndedWait>) -> Input<'a> {
     }
 }
 
-async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
+async fn run(
+    input: Input<'_>,
+    scene: &Scene<'_>,
+    state: &mut RunState,
+) -> Result<Output, NodeError> {
     let refused = match input {
         Input::Approved => return Ok(Output::Go),
         Input::TooLate => return Ok(Output::GiveUp("nobody approved the plan in time")),
         Input::Make { refused } => refused,
     };
-    let state = scene.state;
-    let mut feedback = state.feedback.clone();
     if let Some(text) = refused {
-        feedback.push(Feedback { kind: InstructionKind::Revise, text: text.to_owned() });
+        state.feedback.push(Feedback { kind: InstructionKind::Revise, text: text.to_owned() });
     }
     let reply = scene.mind.plan(PlanRequest {
         task: scene.task,
         criteria: &state.acceptance_criteria,
         before: state.plan.as_ref(),
-        feedback: &feedback,
-        answer: scene.position.ended_wait.as_ref(),
+        feedback: &state.feedback,
+        answer: answered(scene),
         attempt: state.node_failures + 1,
+        begun: &state.attempts_by_step,
+        handed: scene.position.handoff.as_ref(),
     });
     Ok(match reply.await? {
         Reply::Done(plan, cost_micros) => Output::Planned { plan, cost_micros },
-        Reply::Ask(question) => Output::Ask(question),
+        Reply::Ask(question, cost) => Output::Ask(question, cost),
+        Reply::Later(request, about) => Output::HandOff(request, about),
+        Reply::Waiting => Output::Await,
     })
 }
 
 pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     let mut state = scene.state.clone();
-    let output = run(input(scene.state, scene.position.ended_wait.as_ref()), scene).await?;
+    let input = input(scene.state, scene.position.ended_wait.as_ref());
+    let output = run(input, scene, &mut state).await?;
     Ok(match output {
         Output::Go => Step::new(Verdict::Pass, state),
-        Output::Ask(question) => ask(state, question),
+        Output::Ask(question, cost) => ask(state, question, cost),
+        Output::HandOff(request, about) => hand_off(state, *request, about),
+        Output::Await => await_answer(state),
         Output::GiveUp(why) => Step::give_up(state, why.to_owned()),
         Output::Planned { plan, cost_micros } => {
             let effects = vec![Effect::PlanUnits { units: plan.steps().to_vec() }];
             let question = format!("May the plan of {} units be carried out?", plan.steps().len());
             state.plan = Some(plan);
+            // What a review or tests sent back is mended in the plan that a person said yes to.
+            let own = |said: &Feedback| Revision::read(said).is_some();
+            let asks = scene.limits.approve_plan
+                && (state.feedback.is_empty() || !state.feedback.iter().all(own));
             // The plan was made with it.
             state.feedback.clear();
-            let step = if scene.limits.approve_plan {
+            let step = if asks {
                 let wait = NewWait { question: Some(question), ..waiting(WaitReason::Approval) };
                 Step::wait(state, wait, None)
             } else {

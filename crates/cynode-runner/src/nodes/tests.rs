@@ -8,6 +8,7 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
+use cynode_wire::handoffs::JudgedOutcome;
 use cynode_wire::workflow::{
     EndedWait, Finding, NextStep, Resolution, Severity, StepResult, UnitJob, UnitView,
     VerificationStatus,
@@ -41,9 +42,16 @@ impl Mind for Told {
 
     fn verify<'a>(&'a self, _: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
         Box::pin(async {
-            let status = self.judgement.clone()?;
+            let outcome = match self.judgement.clone()? {
+                VerificationStatus::Pass => JudgedOutcome::Accept,
+                VerificationStatus::Fail | VerificationStatus::NeedsClarification => {
+                    JudgedOutcome::Redo
+                }
+            };
             let findings = vec![Finding { severity: Severity::Major, text: "found".into() }];
-            let judgement = Judgement { status, findings, recommended_actions: Vec::new() };
+            let (recommended_actions, note) = (Vec::new(), String::new());
+            let by_person = false;
+            let judgement = Judgement { outcome, findings, recommended_actions, note, by_person };
             Ok(Reply::Done(judgement, 3))
         })
     }
@@ -88,6 +96,7 @@ impl Set {
             units: Vec::new(),
             state: None,
             ended_wait: None,
+            handoff: None,
         };
         let mind = Told {
             plan: Mutex::new(vec![Ok(Reply::Done(one_unit(), 9))]),
@@ -237,7 +246,7 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
 #[tokio::test]
 async fn a_question_waits_for_a_person() {
     let set = Set::new();
-    *set.mind.plan.lock().unwrap() = vec![Ok(Reply::Ask("Which?".into()))];
+    *set.mind.plan.lock().unwrap() = vec![Ok(Reply::Ask("Which?".into(), 0))];
     let step = set.play(Node::PlanSteps).await;
     let wait = step.wait.unwrap();
     assert_eq!((wait.reason, wait.question.as_deref()), (WaitReason::HumanInput, Some("Which?")));
@@ -251,7 +260,8 @@ async fn ready_units_are_sent_with_what_was_found_about_them() {
     let step = set.play(Node::DispatchStep).await;
     assert_eq!(step.verdict, Verdict::Pass);
     let remedy = json!({ "findings": [found] });
-    let job = Effect::CreateJob { unit: key(), attempt: 2, remedy, timeout_seconds: 600 };
+    let job =
+        Effect::CreateJob { unit: key(), attempt: 2, remedy, work: None, timeout_seconds: 600 };
     assert_eq!(step.effects, [job]);
     assert_eq!(step.state.attempts_by_step, BTreeMap::from([(key(), 2)]));
 }

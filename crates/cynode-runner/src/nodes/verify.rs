@@ -1,9 +1,12 @@
 //! Verify Step Result: has the result judged, and decides from the judgement in the state.
 
 use cynode_core::workflow::Verdict;
-use cynode_wire::workflow::{Effect, StepResult, Verification, VerificationStatus};
+use cynode_wire::{
+    handoffs::{HandoffRequest, JudgedOutcome, Revision},
+    workflow::{Effect, StepResult, Verification, VerificationStatus},
+};
 
-use super::{Scene, Step, ask, may_retry};
+use super::{Scene, Step, answered, ask, await_answer, hand_off, may_retry};
 use crate::mind::{Judgement, NodeError, Reply, VerifyRequest};
 
 struct Input<'a> {
@@ -12,7 +15,9 @@ struct Input<'a> {
 
 enum Output {
     Judged(Judgement, u64),
-    Ask(String),
+    Ask(String, u64),
+    HandOff(Box<HandoffRequest>, String),
+    Await,
 }
 
 async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
@@ -30,14 +35,19 @@ async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
         criteria: &scene.state.acceptance_criteria,
         unit: &unit.key,
         title: &unit.title,
+        payload: &unit.payload,
+        plan: scene.state.plan.as_ref(),
         unit_attempt: result.attempt,
         output: &result.output,
-        answer: scene.position.ended_wait.as_ref(),
+        answer: answered(scene),
         attempt: scene.state.node_failures + 1,
+        handed: scene.position.handoff.as_ref(),
     });
     Ok(match reply.await? {
         Reply::Done(judgement, cost) => Output::Judged(judgement, cost),
-        Reply::Ask(question) => Output::Ask(question),
+        Reply::Ask(question, cost) => Output::Ask(question, cost),
+        Reply::Later(request, about) => Output::HandOff(request, about),
+        Reply::Waiting => Output::Await,
     })
 }
 
@@ -48,31 +58,52 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     };
     let (unit, attempt) = (result.unit.clone(), result.attempt);
     let (judgement, cost_micros) = match run(Input { result }, scene).await? {
-        Output::Ask(question) => return Ok(ask(state, question)),
+        Output::Ask(question, cost) => return Ok(ask(state, question, cost)),
+        Output::HandOff(request, about) => return Ok(hand_off(state, *request, about)),
+        Output::Await => return Ok(await_answer(state)),
         Output::Judged(judgement, cost) => (judgement, cost),
     };
-    let Judgement { status, findings, recommended_actions } = judgement;
+    let Judgement { outcome, findings, recommended_actions, note, by_person } = judgement;
+    let status = match outcome {
+        JudgedOutcome::Accept | JudgedOutcome::Revise => VerificationStatus::Pass,
+        JudgedOutcome::Redo | JudgedOutcome::GiveUp => VerificationStatus::Fail,
+    };
     state.verification = Some(Verification {
         unit: unit.clone(),
         status,
         findings: findings.clone(),
-        recommended_actions,
+        recommended_actions: recommended_actions.clone(),
     });
     let key = unit.clone();
-    let (step, effect) = match status {
-        VerificationStatus::Pass => {
-            (Step::new(Verdict::Pass, state), Effect::AcceptUnit { unit, attempt, findings })
+    let noted = |step: Step| Step { note: (!note.is_empty()).then(|| note.clone()), ..step };
+    let why = || {
+        let texts: Vec<_> = findings.iter().map(|finding| finding.text.as_str()).collect();
+        if texts.is_empty() { "it was judged bad".to_owned() } else { texts.join("; ") }
+    };
+    let (step, effect) = match outcome {
+        JudgedOutcome::Accept => {
+            (noted(Step::new(Verdict::Pass, state)), Effect::AcceptUnit { unit, attempt, findings })
         }
-        VerificationStatus::Fail => {
-            let why = findings.iter().map(|finding| finding.text.as_str()).collect::<Vec<_>>();
-            let why = if why.is_empty() { "it was judged bad".to_owned() } else { why.join("; ") };
-            if may_retry(scene, attempt) {
-                let step = Step { note: Some(why), ..Step::new(Verdict::Redo, state) };
-                (step, Effect::RetryUnit { unit, attempt, findings })
-            } else {
-                let why = format!("unit `{unit}` was judged bad {attempt} times: {why}");
-                (Step::give_up(state, why), Effect::FailUnit { unit, attempt, findings })
-            }
+        // The unit did its part; what it found is for whoever plans what follows.
+        JudgedOutcome::Revise => {
+            let revision =
+                Revision { unit: unit.clone(), findings: findings.clone(), recommended_actions };
+            state.feedback.push(revision.feedback());
+            let step = Step { note: Some(why()), ..Step::new(Verdict::Revise, state) };
+            (step, Effect::AcceptUnit { unit, attempt, findings })
+        }
+        JudgedOutcome::Redo if by_person || may_retry(scene, attempt) => {
+            let step = Step { note: Some(why()), ..Step::new(Verdict::Redo, state) };
+            (step, Effect::RetryUnit { unit, attempt, findings })
+        }
+        JudgedOutcome::Redo => {
+            let why = format!("unit `{unit}` was judged bad {attempt} times: {}", why());
+            (Step::give_up(state, why), Effect::FailUnit { unit, attempt, findings })
+        }
+        JudgedOutcome::GiveUp => {
+            let why = if note.is_empty() { why() } else { note.clone() };
+            let why = format!("unit `{unit}`: {why}");
+            (Step::give_up(state, why), Effect::FailUnit { unit, attempt, findings })
         }
     };
     Ok(Step { effects: vec![effect], unit: Some(key), cost_micros, ..step })

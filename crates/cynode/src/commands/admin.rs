@@ -54,6 +54,10 @@ pub(crate) enum Kind {
     Runner,
     /// Works on jobs.
     Worker,
+    /// Runs the project manager.
+    Manager,
+    /// Runs analysts.
+    Analyst,
 }
 
 pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode> {
@@ -83,6 +87,8 @@ fn token(loaded: &Loaded, kind: Kind, name: &Title) -> anyhow::Result<ExitCode> 
     let kind = match kind {
         Kind::Runner => ServiceKind::Runner,
         Kind::Worker => ServiceKind::Worker,
+        Kind::Manager => ServiceKind::Manager,
+        Kind::Analyst => ServiceKind::Analyst,
     };
     let token = block_on(async {
         let app = app(&loaded.config, &options)?;

@@ -52,12 +52,13 @@ pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
     if !key.exists() {
         crate::gate::make_key(&key)?;
     }
-    block_on(start(&loaded.config, &dir))?;
+    block_on(start(&mut loaded.config, &dir))?;
     output::say("stopped; everything is kept");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(config: &Config, dir: &Path) -> anyhow::Result<()> {
+async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
+    let manager = manager_place(config, dir)?;
     let stop = serve::stop_signal()?;
     let engine = restate::find().with_context(|| {
         format!("the engine that drives tasks is not installed: {}", restate::INSTALL)
@@ -75,7 +76,7 @@ async fn start(config: &Config, dir: &Path) -> anyhow::Result<()> {
         (None, None) => bail!("no database"),
     };
     let result = tokio::select! {
-        result = serve_over(config, &url, doors, dir, (engine, runner), stop.clone()) => result,
+        result = serve_over(config, &url, doors, dir, (engine, runner, manager), stop.clone()) => result,
         error = ended(&mut own) => Err(error),
     };
     if let Some(cluster) = own {
@@ -97,7 +98,7 @@ async fn serve_over(
     url: &SecretString,
     doors: serve::Doors,
     dir: &Path,
-    (engine, runner): (PathBuf, PathBuf),
+    (engine, runner, manager): (PathBuf, PathBuf, Option<PathBuf>),
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     migrate(config.database.options_for(url)).await?;
@@ -107,6 +108,12 @@ async fn serve_over(
     let helpers = TaskTracker::new();
     for program in kept {
         helpers.spawn(program.keep(stop.clone()));
+    }
+    let has_manager = manager.is_some();
+    if let Some(path) = manager {
+        for program in minds(config, &app, dir, &path).await? {
+            helpers.spawn(program.keep(stop.clone()));
+        }
     }
     let node = node(config, &app, dir).await?;
     let has_node = node.is_some();
@@ -123,6 +130,11 @@ async fn serve_over(
         "  node   this machine runs jobs; `cynode-node doctor` says how well"
     } else {
         "  node   none: `cynode-node` is not beside this program, so jobs wait until a machine joins"
+    });
+    output::say(if has_manager {
+        "  chat   the model `cynodeai.pm` is the project manager"
+    } else {
+        "  chat   no project manager: `cynode-pma` or its instructions are not beside this program, so tasks wait for one"
     });
     output::say(&format!("  data   {}", dir.display()));
     output::say(&format!("  log    {}", dir.join("cynode.log").display()));
@@ -159,6 +171,76 @@ async fn engine_and_runner(
     let log = dir.join("runner.log");
     let runner = Program { name: "cynode-runner", path: runner, arguments, log };
     Ok([prepared.program(engine), runner])
+}
+
+/// The program of the project manager, and in the configuration where it answers; `None` when it is not there. A manager that
+/// the configuration names is used as it is.
+fn manager_place(config: &mut Config, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if config.manager.url.is_some() {
+        return Ok(None);
+    }
+    let Ok(path) = supervise::beside_us("cynode-pma") else { return Ok(None) };
+    let Some(instructions) = instructions(config.manager.instructions.take(), &path) else {
+        return Ok(None);
+    };
+    let file = dir.join("manager-credential");
+    let secret = cynode_app::Environment::system().bytes::<32>();
+    restate::write_secret(&file, &data_encoding::HEXLOWER.encode(&secret))?;
+    config.manager.url = Some(format!("http://{}", config.manager.listen));
+    config.manager.credential_file = Some(file);
+    config.manager.instructions = Some(instructions);
+    Ok(Some(path))
+}
+
+/// Where the instructions are: as configured, beside the program, where packages put them, here, or in the tree it was built in.
+fn instructions(configured: Option<PathBuf>, program: &Path) -> Option<PathBuf> {
+    if configured.is_some() {
+        return configured;
+    }
+    let beside = program.parent()?;
+    let places = [
+        beside.join("instructions"),
+        beside.join("../share/cynode/instructions"),
+        PathBuf::from("instructions"),
+        beside.join("../../instructions"),
+    ];
+    let found = places.into_iter().find(|place| place.join("project_manager").is_dir())?;
+    std::path::absolute(found).ok()
+}
+
+/// The project manager and an analyst, to be kept running. Each gets a new token at every start.
+async fn minds(
+    config: &Config,
+    app: &App,
+    dir: &Path,
+    path: &Path,
+) -> anyhow::Result<Vec<Program>> {
+    let roles = [
+        (ServiceKind::Manager, "manager", "project_manager", config.manager.listen),
+        (ServiceKind::Analyst, "analyst", "project_analyst", config.manager.analyst_listen),
+    ];
+    let mut programs = Vec::new();
+    for (kind, name, role, listen) in roles {
+        let token = services::issue(app, kind, &"up".parse()?).await?;
+        let token_file = dir.join(format!("{name}-token"));
+        restate::write_secret(&token_file, &token.0)?;
+        let mut arguments: Vec<OsString> = vec![format!("--role={role}").into()];
+        arguments.extend(["--listen".into(), listen.to_string().into()]);
+        let orchestrator = format!("http://{}", config.server.internal_listen);
+        arguments.extend(["--orchestrator".into(), orchestrator.into()]);
+        arguments.extend(["--token-file".into(), token_file.into()]);
+        if let Some(instructions) = &config.manager.instructions {
+            arguments.extend(["--instructions".into(), instructions.into()]);
+        }
+        if let Some(file) = &config.manager.credential_file
+            && kind == ServiceKind::Manager
+        {
+            arguments.extend(["--credential-file".into(), file.into()]);
+        }
+        let log = dir.join(format!("{name}.log"));
+        programs.push(Program { name: "cynode-pma", path: path.to_owned(), arguments, log });
+    }
+    Ok(programs)
 }
 
 /// This machine as a node, to be kept running, and how it joins if it has not. `None` when the program is not there.

@@ -219,6 +219,24 @@ fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
 }
 
 #[test]
+fn every_question_that_the_requirements_leave_open_about_the_manager_is_answered_on_its_page() {
+    let page = read("docs/decisions/0010-the-project-manager.md");
+    let open = [
+        "026", "032", "045", "047", "049", "070", "104", "105", "119", "158", "160", "161", "162",
+        "163", "164",
+    ];
+    let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("| S004-")).collect();
+    for row in open {
+        let named = |line: &&&str| {
+            let ids = line.split('|').nth(1).unwrap_or_default();
+            ids.contains(&format!("S004-{row}")) || ids.contains(&format!(", {row}"))
+        };
+        let answers: Vec<_> = lines.iter().filter(named).collect();
+        assert_eq!(answers.len(), 1, "S004-{row}: {answers:?}");
+    }
+}
+
+#[test]
 fn no_code_is_evaluated_at_run_time_and_nothing_is_unsafe() {
     // There is no interpreter among our libraries, and no shell is started with text from outside.
     let lock = read("Cargo.lock");
@@ -249,6 +267,7 @@ fn no_public_function_of_a_library_returns_a_catch_all_error() {
             "crates/cynode/",
             "crates/cynode-inside/",
             "crates/cynode-node/",
+            "crates/cynode-pma/",
             "crates/cynode-runner/",
             "crates/cynode-testkit/",
         ];

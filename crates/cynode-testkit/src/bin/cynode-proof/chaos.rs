@@ -77,7 +77,7 @@ const SLACK: Duration = Duration::from_secs(2);
 const STUCK: Duration = Duration::from_mins(1);
 
 /// What can be said of a task after it has ended, so that two runs can be compared.
-type Facts = BTreeMap<String, i64>;
+pub(crate) type Facts = BTreeMap<String, i64>;
 
 pub(crate) async fn run(chaos: Chaos) -> bool {
     let Chaos { places, keep, command } = chaos;
@@ -203,7 +203,7 @@ async fn observe(pool: &PgPool, task: &str) -> Facts {
 }
 
 /// What differs between two runs.
-fn differences(expected: &Facts, found: &Facts) -> Vec<String> {
+pub(crate) fn differences(expected: &Facts, found: &Facts) -> Vec<String> {
     let mut differences = Vec::new();
     for (fact, times) in expected {
         match found.get(fact) {
@@ -247,7 +247,11 @@ impl Point {
     fn length(&self) -> Duration {
         match self.victim {
             Victim::Runner => Duration::from_millis(u64::from(LEASE) * 1000 + 500),
-            Victim::Orchestrator | Victim::Engine | Victim::Database => Duration::from_secs(1),
+            Victim::Orchestrator
+            | Victim::Engine
+            | Victim::Database
+            | Victim::Manager
+            | Victim::Analyst => Duration::from_secs(1),
         }
     }
 }

@@ -13,6 +13,7 @@ mod bare;
 mod chaos;
 mod gate;
 mod load;
+mod mind;
 mod models;
 mod nodes;
 mod pace;
@@ -49,6 +50,8 @@ enum Command {
     Models(models::Command),
     /// Real coding agents on a real node.
     Agents(agents::Agents),
+    /// The real project manager, from a plain sentence to a delivered change.
+    Mind(mind::Mind),
     /// Real nodes, and what becomes of their jobs.
     Nodes(nodes::Nodes),
     /// Sandboxes: what gets out of them, and how fast they start.
@@ -89,7 +92,8 @@ impl Places {
             restate: self.restate.clone(),
             postgres: self.postgres.clone(),
         };
-        Setup { programs, scripts: self.scripts.clone(), lease_seconds, proxied }
+        let scripts = Some(self.scripts.clone());
+        Setup { programs, scripts, minds: None, lease_seconds, proxied }
     }
 }
 
@@ -109,6 +113,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Gate(command) => gate::run(command).await?,
             Command::Models(command) => models::run(command).await?,
             Command::Agents(agents) => Box::pin(agents::run(agents)).await,
+            Command::Mind(mind) => Box::pin(mind::run(mind)).await,
             Command::Nodes(nodes) => nodes::run(nodes).await,
             Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,

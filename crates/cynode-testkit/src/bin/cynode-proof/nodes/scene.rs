@@ -39,7 +39,7 @@ impl Ground {
         let file = directory.join("scripts.json");
         std::fs::write(&file, scripts.to_string()).unwrap();
         let mut setup = self.places.setup(LEASE, false);
-        setup.scripts = file;
+        setup.scripts = Some(file);
         let mut world = World::start(setup).await;
         if self.keep {
             world.keep();

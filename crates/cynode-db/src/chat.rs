@@ -1,0 +1,207 @@
+//! Conversations with the project manager.
+
+use cynode_core::ids::{ProjectId, ThreadId, UserId};
+use cynode_wire::page::PageRequest;
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+use crate::{Conn, DbError};
+
+/// A conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its id.
+    pub id: ThreadId,
+    /// Whose.
+    pub user: UserId,
+    /// Where.
+    pub project: ProjectId,
+    /// What it is called.
+    pub title: String,
+    /// When it began.
+    pub created_at: OffsetDateTime,
+    /// When something was said last.
+    pub updated_at: OffsetDateTime,
+}
+
+/// One turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its place.
+    pub number: i64,
+    /// `user` or `assistant`.
+    pub role: String,
+    /// What was said.
+    pub content: String,
+    /// `whole`, `interrupted` or `failed`.
+    pub state: String,
+    /// When.
+    pub at: OffsetDateTime,
+}
+
+struct Row {
+    thread_id: Uuid,
+    user_id: Uuid,
+    project_id: Uuid,
+    title: String,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+impl From<Row> for Thread {
+    fn from(row: Row) -> Self {
+        Self {
+            id: ThreadId::from_uuid(row.thread_id),
+            user: UserId::from_uuid(row.user_id),
+            project: ProjectId::from_uuid(row.project_id),
+            title: row.title,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+/// The conversation that a person last had in a project, unless it is older than `idle`. It is locked.
+#[tracing::instrument(name = "db.chat.open", skip_all)]
+pub async fn open(
+    conn: &mut Conn,
+    user: UserId,
+    project: ProjectId,
+    idle: Duration,
+    now: OffsetDateTime,
+) -> Result<Option<Thread>, DbError> {
+    let found = sqlx::query_as!(
+        Row,
+        "
+        SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
+        WHERE user_id = $1 AND project_id = $2 AND updated_at > $3
+        ORDER BY updated_at DESC LIMIT 1 FOR UPDATE
+        ",
+        user.as_uuid(),
+        project.as_uuid(),
+        now - idle,
+    );
+    Ok(found.fetch_optional(conn).await?.map(Thread::from))
+}
+
+/// One conversation.
+#[tracing::instrument(name = "db.chat.get", skip_all)]
+pub async fn get(conn: &mut Conn, id: ThreadId) -> Result<Option<Thread>, DbError> {
+    let found = sqlx::query_as!(
+        Row,
+        "
+        SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
+        WHERE thread_id = $1
+        ",
+        id.as_uuid(),
+    );
+    Ok(found.fetch_optional(conn).await?.map(Thread::from))
+}
+
+/// A person's conversations, newest first.
+#[tracing::instrument(name = "db.chat.list", skip_all)]
+pub async fn list(
+    conn: &mut Conn,
+    user: UserId,
+    page: PageRequest,
+) -> Result<Vec<Thread>, DbError> {
+    let found = sqlx::query_as!(
+        Row,
+        "
+        SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
+        WHERE user_id = $1 AND ($2::uuid IS NULL OR thread_id < $2)
+        ORDER BY thread_id DESC LIMIT $3
+        ",
+        user.as_uuid(),
+        page.after.map(|cursor| cursor.0),
+        page.rows(),
+    );
+    Ok(found.fetch_all(conn).await?.into_iter().map(Thread::from).collect())
+}
+
+/// Begins a conversation.
+#[tracing::instrument(name = "db.chat.begin", skip_all)]
+pub async fn begin(conn: &mut Conn, thread: &Thread) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO chat_threads (thread_id, user_id, project_id, title, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ",
+        thread.id.as_uuid(),
+        thread.user.as_uuid(),
+        thread.project.as_uuid(),
+        thread.title,
+        thread.created_at,
+        thread.updated_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Adds a turn.
+#[tracing::instrument(name = "db.chat.say", skip_all)]
+pub async fn say(
+    conn: &mut Conn,
+    thread: ThreadId,
+    role: &str,
+    content: &str,
+    state: &str,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        WITH at AS (
+            UPDATE chat_threads SET updated_at = greatest(updated_at, $5) WHERE thread_id = $1 RETURNING thread_id
+        )
+        INSERT INTO chat_messages (thread_id, number, role, content, state, at)
+        SELECT thread_id, 1 + coalesce((SELECT max(number) FROM chat_messages m WHERE m.thread_id = $1), 0), $2, $3, $4, $5
+        FROM at
+        ",
+        thread.as_uuid(),
+        role,
+        content,
+        state,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What was said, oldest first.
+#[tracing::instrument(name = "db.chat.messages", skip_all)]
+pub async fn messages(conn: &mut Conn, thread: ThreadId) -> Result<Vec<Message>, DbError> {
+    let found = sqlx::query_as!(
+        Message,
+        "
+        SELECT number, role, content, state, at FROM
+            (SELECT * FROM chat_messages WHERE thread_id = $1 ORDER BY number DESC LIMIT 500) newest
+        ORDER BY number
+        ",
+        thread.as_uuid(),
+    );
+    Ok(found.fetch_all(conn).await?)
+}
+
+/// The person's own project for conversations that name none: the only one they are in, if there is one.
+#[tracing::instrument(name = "db.chat.only_project", skip_all)]
+pub async fn only_project(conn: &mut Conn, user: UserId) -> Result<Option<ProjectId>, DbError> {
+    let found = sqlx::query_scalar!(
+        "
+        SELECT project_id FROM projects p
+        WHERE EXISTS (SELECT FROM project_members m WHERE m.project_id = p.project_id AND m.user_id = $1)
+            OR EXISTS (SELECT FROM role_bindings b WHERE b.user_id = $1 AND (b.project_id IS NULL OR b.project_id = p.project_id))
+            OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id)
+                WHERE g.user_id = $1 AND (b.project_id IS NULL OR b.project_id = p.project_id))
+        LIMIT 2
+        ",
+        user.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(match found.as_slice() {
+        [only] => Some(ProjectId::from_uuid(*only)),
+        _ => None,
+    })
+}

@@ -1,0 +1,295 @@
+//! The form of an answer: what a provider is told of it, and how an answer is read.
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::{Map, Value, json};
+
+use super::Check;
+
+/// Deepest nesting of a form; one that refers to itself has no end.
+const DEEPEST: usize = 24;
+
+/// Most characters of a complaint.
+const MOST_COMPLAINT: usize = 400;
+
+/// A form, ready to be asked for and to be checked.
+#[derive(Debug)]
+pub struct Form {
+    whole: Value,
+    wire: Value,
+    strict: bool,
+    validator: Validator,
+}
+
+impl Form {
+    /// The form that a JSON Schema describes.
+    pub fn of(schema: &Value) -> Result<Self, String> {
+        let definitions = schema.get("$defs").cloned().unwrap_or(Value::Null);
+        let whole = inlined(schema, &definitions, 0)?;
+        let mut strict = true;
+        let wire = told(&whole, &mut strict);
+        let validator = jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .with_pattern_options(PatternOptions::regex())
+            .build(&whole)
+            .map_err(|error| error.to_string())?;
+        Ok(Self { whole, wire, strict, validator })
+    }
+
+    /// `response_format` for a model. What not every provider understands (bounds, references) is said in words.
+    pub fn response_format(&self, name: &str) -> Value {
+        let schema = json!({ "name": name, "strict": self.strict, "schema": self.wire });
+        json!({ "type": "json_schema", "json_schema": schema })
+    }
+
+    /// The form in one line.
+    pub fn told(&self) -> String {
+        self.wire.to_string()
+    }
+
+    /// Reads an answer: JSON, of this form, and good by `check`. What is wrong is told in words for whoever wrote it.
+    pub fn read(&self, text: &str, check: Check<'_>) -> Result<Value, String> {
+        self.accept(json_in(text)?, check)
+    }
+
+    /// Takes an answer that is JSON already.
+    pub fn accept(&self, mut value: Value, check: Check<'_>) -> Result<Value, String> {
+        prune(&mut value, &self.whole);
+        if let Some(error) = self.validator.iter_errors(&value).next() {
+            let place = error.instance_path().to_string();
+            let place = if place.is_empty() { "the answer".into() } else { format!("`{place}`") };
+            return Err(clip(&format!("{place}: {error}")));
+        }
+        check(&value).map_err(|complaint| clip(&complaint))?;
+        Ok(value)
+    }
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(MOST_COMPLAINT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The JSON of an answer: all of it, what is in its code fence, or from its first brace to its last.
+fn json_in(text: &str) -> Result<Value, String> {
+    let text = text.trim();
+    // Some models think aloud first.
+    let text = match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
+        Some((_, rest)) => rest.trim(),
+        None => text,
+    };
+    let whole = serde_json::from_str(text);
+    let complaint = match whole {
+        Ok(value) => return Ok(value),
+        Err(error) => format!("it is not JSON: {error}"),
+    };
+    let fenced = text.split("```").nth(1).map(|block| {
+        let (first, rest) = block.split_once('\n').unwrap_or(("", block));
+        if first.trim().chars().all(char::is_alphanumeric) { rest } else { block }
+    });
+    let braced = text.find('{').zip(text.rfind('}')).and_then(|(from, to)| text.get(from..=to));
+    let mut inner = [fenced, braced].into_iter().flatten();
+    inner.find_map(|text| serde_json::from_str(text.trim()).ok()).ok_or(complaint)
+}
+
+/// The schema without references, and closed: objects have the members that are named and no others.
+fn inlined(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, String> {
+    if depth > DEEPEST {
+        return Err("the form is too deep, or refers to itself".into());
+    }
+    match schema {
+        Value::Object(object) => {
+            let mut out = Map::new();
+            if let Some(target) = object.get("$ref").and_then(Value::as_str) {
+                let name = target.strip_prefix("#/$defs/").unwrap_or_default();
+                let found = definitions
+                    .get(name)
+                    .ok_or_else(|| format!("the form refers to `{target}`, which is not in it"))?;
+                if let Value::Object(found) = inlined(found, definitions, depth + 1)? {
+                    out = found;
+                }
+            }
+            for (key, value) in object {
+                match key.as_str() {
+                    "$ref" | "$defs" | "$schema" | "title" | "default" | "examples" => {}
+                    // Names, each with a schema, or plain values: no keywords.
+                    "properties" => {
+                        let members = value.as_object().into_iter().flatten();
+                        let members = members.map(|(name, member)| {
+                            Ok((name.clone(), inlined(member, definitions, depth + 1)?))
+                        });
+                        let members: Result<Map<String, Value>, String> = members.collect();
+                        out.insert(key.clone(), Value::Object(members?));
+                    }
+                    "enum" | "const" | "required" => {
+                        out.insert(key.clone(), value.clone());
+                    }
+                    _ => {
+                        out.insert(key.clone(), inlined(value, definitions, depth + 1)?);
+                    }
+                }
+            }
+            if out.contains_key("properties") {
+                out.insert("additionalProperties".into(), Value::Bool(false));
+            }
+            Ok(Value::Object(out))
+        }
+        Value::Array(items) => {
+            let items = items.iter().map(|item| inlined(item, definitions, depth + 1));
+            items.collect::<Result<Vec<Value>, String>>().map(Value::Array)
+        }
+        value => Ok(value.clone()),
+    }
+}
+
+/// The schema in the few words that every provider understands. Every member is required there; those that may be left out may be
+/// null instead.
+fn told(schema: &Value, strict: &mut bool) -> Value {
+    let Value::Object(object) = schema else { return schema.clone() };
+    let mut out = Map::new();
+    let mut words: Vec<String> = Vec::new();
+    words.extend(object.get("description").and_then(Value::as_str).map(str::to_owned));
+    let branches = ["oneOf", "anyOf"].into_iter().find_map(|key| object.get(key)?.as_array());
+    if let Some(branches) = branches {
+        match labels(branches) {
+            Some((labels, meanings)) => {
+                out.insert("type".into(), json!("string"));
+                out.insert("enum".into(), Value::Array(labels));
+                words.extend(meanings);
+            }
+            None => {
+                let branches = branches.iter().map(|branch| told(branch, strict)).collect();
+                out.insert("anyOf".into(), Value::Array(branches));
+            }
+        }
+    }
+    for (key, value) in object {
+        match key.as_str() {
+            "type" | "enum" => {
+                out.insert(key.clone(), value.clone());
+            }
+            "const" => {
+                out.insert("enum".into(), json!([value]));
+            }
+            "items" => {
+                out.insert(key.clone(), told(value, strict));
+            }
+            "properties" => {
+                let required: Vec<&str> = required(object).collect();
+                let members = value.as_object().into_iter().flatten().map(|(name, member)| {
+                    let member = told(member, strict);
+                    let needed = required.contains(&name.as_str());
+                    (name.clone(), if needed { member } else { or_null(member) })
+                });
+                let members: Map<String, Value> = members.collect();
+                let names = members.keys().map(|name| json!(name)).collect();
+                out.insert("required".into(), Value::Array(names));
+                out.insert("properties".into(), Value::Object(members));
+                out.insert("additionalProperties".into(), Value::Bool(false));
+            }
+            // An object with any members has no strict form.
+            "additionalProperties" if !object.contains_key("properties") => {
+                *strict = false;
+                out.insert(key.clone(), told(value, strict));
+            }
+            "minimum" => words.push(format!("At least {value}.")),
+            "maximum" => words.push(format!("At most {value}.")),
+            "minLength" => words.push(format!("At least {value} characters.")),
+            "maxLength" => words.push(format!("At most {value} characters.")),
+            "minItems" => words.push(format!("At least {value} items.")),
+            "maxItems" => words.push(format!("At most {value} items.")),
+            _ => {}
+        }
+    }
+    if !words.is_empty() {
+        out.insert("description".into(), Value::String(words.join(" ")));
+    }
+    Value::Object(out)
+}
+
+/// The labels of a choice, and what each means, if the choice is among labels only.
+fn labels(branches: &[Value]) -> Option<(Vec<Value>, Vec<String>)> {
+    let (mut labels, mut meanings) = (Vec::new(), Vec::new());
+    for branch in branches {
+        let own: Vec<Value> = match (branch.get("const"), branch.get("enum")) {
+            (Some(label), _) => vec![label.clone()],
+            (None, Some(Value::Array(labels))) => labels.clone(),
+            (None, _) => return None,
+        };
+        if !own.iter().all(Value::is_string) {
+            return None;
+        }
+        if let Some(meaning) = branch.get("description").and_then(Value::as_str)
+            && let Some(label) = own.first().and_then(Value::as_str)
+        {
+            meanings.push(format!("`{label}`: {meaning}"));
+        }
+        labels.extend(own);
+    }
+    Some((labels, meanings))
+}
+
+/// The same, or null.
+fn or_null(mut schema: Value) -> Value {
+    let Value::Object(object) = &mut schema else { return schema };
+    if let Some(Value::Array(branches)) = object.get_mut("anyOf") {
+        let null = json!({ "type": "null" });
+        if !branches.contains(&null) {
+            branches.push(null);
+        }
+        return schema;
+    }
+    match object.get_mut("type") {
+        Some(Value::String(kind)) if kind != "null" => {
+            let kinds = json!([kind, "null"]);
+            object.insert("type".into(), kinds);
+        }
+        Some(Value::Array(kinds)) if !kinds.contains(&json!("null")) => kinds.push(json!("null")),
+        _ => {}
+    }
+    if let Some(Value::Array(values)) = object.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    schema
+}
+
+fn required(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Takes out members that are null where they may be left out: models were told to write null.
+fn prune(value: &mut Value, schema: &Value) {
+    for branches in ["oneOf", "anyOf", "allOf"] {
+        for branch in schema.get(branches).and_then(Value::as_array).into_iter().flatten() {
+            prune(value, branch);
+        }
+    }
+    match value {
+        Value::Object(members) => {
+            let Some(object) = schema.as_object() else { return };
+            let Some(named) = object.get("properties").and_then(Value::as_object) else { return };
+            let required: Vec<&str> = required(object).collect();
+            members.retain(|name, member| {
+                !(member.is_null()
+                    && named.contains_key(name)
+                    && !required.contains(&name.as_str()))
+            });
+            for (name, member) in members {
+                if let Some(schema) = named.get(name) {
+                    prune(member, schema);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = schema.get("items") {
+                for item in items {
+                    prune(item, schema);
+                }
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,269 @@
+//! Reads the pieces of an answer as they come: text is passed on, calls of tools are put together.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::turn::Usage;
+
+/// Most bytes of one event, of all text, and of all arguments of a round.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// Most calls of tools in a round.
+const MOST_CALLS: usize = 16;
+
+/// Takes the data of events out of bytes, cut anywhere.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    held: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes the next bytes and gives the data of the lines that they complete. One line is one event here.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
+        self.held.extend_from_slice(bytes);
+        let mut data = Vec::new();
+        let mut from = 0;
+        while let Some(end) = self.held[from..].iter().position(|byte| *byte == b'\n') {
+            let line = &self.held[from..from + end];
+            from += end + 1;
+            if let Some(value) = line.strip_prefix(b"data:") {
+                data.push(String::from_utf8_lossy(value).trim().to_owned());
+            }
+        }
+        self.held.drain(..from);
+        if self.held.len() > MOST_BYTES {
+            return Err("a piece of the answer is too long".into());
+        }
+        Ok(data)
+    }
+}
+
+/// A call of a tool that a model asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) arguments: String,
+}
+
+/// One answer of a model, put together.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) text: String,
+    pub(super) finish: Option<String>,
+    pub(super) usage: Usage,
+    calls: BTreeMap<u64, Call>,
+    bytes: usize,
+}
+
+/// What one piece brings.
+#[derive(Debug, PartialEq)]
+pub(super) enum Piece {
+    /// Text to pass on, and when the answer was begun.
+    Text { created: u64, text: String },
+    /// The provider failed in the middle.
+    Failed(Value),
+    /// Something to be kept.
+    Kept { created: u64 },
+    /// Nothing follows.
+    End,
+}
+
+impl Round {
+    /// Takes one piece.
+    pub(super) fn take(&mut self, data: &str) -> Result<Piece, String> {
+        if data == "[DONE]" {
+            return Ok(Piece::End);
+        }
+        let chunk: Chunk = serde_json::from_str(data)
+            .map_err(|error| format!("a piece of the answer cannot be read: {error}"))?;
+        if let Some(error) = chunk.error {
+            return Ok(Piece::Failed(error));
+        }
+        if let Some(usage) = chunk.usage {
+            self.usage = usage;
+        }
+        let created = chunk.created;
+        let Some(choice) = chunk.choices.into_iter().next() else {
+            return Ok(Piece::Kept { created });
+        };
+        self.finish = choice.finish_reason.or(self.finish.take());
+        for delta in choice.delta.tool_calls.unwrap_or_default() {
+            self.call(delta)?;
+        }
+        let text = choice.delta.content.or(choice.delta.refusal).unwrap_or_default();
+        self.grow(text.len())?;
+        if text.is_empty() {
+            return Ok(Piece::Kept { created });
+        }
+        self.text.push_str(&text);
+        Ok(Piece::Text { created, text })
+    }
+
+    fn call(&mut self, delta: CallDelta) -> Result<(), String> {
+        if !self.calls.contains_key(&delta.index) && self.calls.len() == MOST_CALLS {
+            return Err(format!("more than {MOST_CALLS} tools were called at once"));
+        }
+        let function = delta.function.unwrap_or_default();
+        let arguments = function.arguments.unwrap_or_default();
+        self.grow(arguments.len())?;
+        let call = self.calls.entry(delta.index).or_default();
+        if let Some(id) = delta.id.filter(|id| !id.is_empty()) {
+            call.id = id;
+        }
+        if let Some(name) = function.name.filter(|name| !name.is_empty()) {
+            call.name = name;
+        }
+        call.arguments.push_str(&arguments);
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes += bytes;
+        if self.bytes > MOST_BYTES { Err("the answer is too long".into()) } else { Ok(()) }
+    }
+
+    /// The calls, in order, each with an id.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        let calls = self.calls.iter().map(|(index, call)| {
+            let mut call = call.clone();
+            if call.id.is_empty() {
+                call.id = format!("call_{index}");
+            }
+            call
+        });
+        calls.collect()
+    }
+
+    /// The answer as a message, as the model is reminded of it.
+    pub(super) fn message(&self) -> Value {
+        let calls: Vec<Value> = self
+            .calls()
+            .into_iter()
+            .map(|call| {
+                let function = json!({ "name": call.name, "arguments": call.arguments });
+                json!({ "id": call.id, "type": "function", "function": function })
+            })
+            .collect();
+        json!({ "role": "assistant", "content": self.text, "tool_calls": calls })
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    created: u64,
+    #[serde(default)]
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    #[serde(default)]
+    delta: Delta,
+    finish_reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta {
+    content: Option<String>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<CallDelta>>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta {
+    #[serde(default)]
+    index: u64,
+    id: Option<String>,
+    function: Option<FunctionDelta>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FunctionDelta {
+    name: Option<String>,
+    arguments: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_put_together_from_pieces_and_text_is_passed_on() {
+        let mut round = Round::default();
+        let pieces = [
+            json!({ "created": 7, "choices": [{ "delta": { "role": "assistant", "content": "" } }] }),
+            json!({ "created": 7, "choices": [{ "delta": { "content": "so" } }] }),
+            json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 1, "function": { "name": "b", "arguments": "{}" } }] } }] }),
+            json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 0, "id": "x", "type": "function", "function": { "name": "a", "arguments": "" } }] } }] }),
+            json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 0, "function": { "arguments": "{\"k\":" } }] } }] }),
+            json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 0, "function": { "arguments": "1}" } }] } }] }),
+            json!({ "choices": [{ "delta": {}, "finish_reason": "tool_calls" }] }),
+            json!({ "choices": [], "usage": { "prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11 } }),
+        ];
+        let taken: Vec<Piece> =
+            pieces.iter().map(|piece| round.take(&piece.to_string()).unwrap()).collect();
+        assert_eq!(taken[1], Piece::Text { created: 7, text: "so".into() });
+        assert_eq!(taken.iter().filter(|piece| matches!(piece, Piece::Kept { .. })).count(), 7);
+        assert_eq!(round.take("[DONE]"), Ok(Piece::End));
+        let call = |id: &str, name: &str, arguments: &str| Call {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        };
+        assert_eq!(round.calls(), [call("x", "a", "{\"k\":1}"), call("call_1", "b", "{}")]);
+        assert_eq!(round.usage, Usage { prompt_tokens: 5, completion_tokens: 6 });
+        assert_eq!(
+            round.message(),
+            json!({ "role": "assistant", "content": "so", "tool_calls": [
+                { "id": "x", "type": "function", "function": { "name": "a", "arguments": "{\"k\":1}" } },
+                { "id": "call_1", "type": "function", "function": { "name": "b", "arguments": "{}" } },
+            ] })
+        );
+    }
+
+    #[test]
+    fn an_answer_without_end_is_refused() {
+        let mut lines = Lines::default();
+        assert!(lines.push(&vec![b'x'; MOST_BYTES + 1]).is_err());
+        let mut round = Round::default();
+        let piece =
+            json!({ "choices": [{ "delta": { "content": "x".repeat(600_000) } }] }).to_string();
+        assert!(round.take(&piece).is_ok());
+        assert!(round.take(&piece).is_err());
+        let mut round = Round::default();
+        let call = |index: usize| {
+            json!({ "choices": [{ "delta": { "tool_calls": [{ "index": index }] } }] }).to_string()
+        };
+        assert!((0..MOST_CALLS).all(|index| round.take(&call(index)).is_ok()));
+        assert!(round.take(&call(MOST_CALLS)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn however_bytes_are_cut_the_same_data_comes_out(
+            data in proptest::collection::vec("[a-zäö{}:\" ]{0,20}", 0..8), cuts in proptest::collection::vec(0usize..200, 0..8),
+        ) {
+            let stream: String = data.iter().map(|data| format!("data: {data}\r\n: note\n\n")).collect();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
+            cuts.sort_unstable();
+            cuts.push(stream.len());
+            let (mut lines, mut from, mut got) = (Lines::default(), 0, Vec::new());
+            for cut in cuts {
+                got.extend(lines.push(&stream.as_bytes()[from..cut]).unwrap());
+                from = cut;
+            }
+            let expected: Vec<String> = data.iter().map(|data| data.trim().to_owned()).collect();
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The command line: one role per process, or an evaluation.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use axum::serve::ListenerExt as _;
+use clap::{Parser, Subcommand};
+use secrecy::SecretString;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    chat,
+    config::{Config, Environment, Layer},
+    eval::Eval,
+    instructions, judge,
+    office::Office,
+    role::Role,
+    service::{self, Pace},
+};
+
+/// How long work may go on after the process was told to stop.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// Fewest characters of a token or credential.
+const SHORTEST_SECRET: usize = 16;
+
+/// The project manager or the analyst: takes handoffs of the orchestrator and decides.
+#[derive(Debug, Parser)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// A file with settings, TOML; flags are stronger, the environment is weaker.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Layer,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measures how good a model's decisions are.
+    #[command(subcommand)]
+    Eval(Eval),
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        match self.command {
+            Some(Command::Eval(eval)) => runtime.block_on(eval.run()),
+            None => {
+                let file = match &self.config {
+                    Some(path) => Layer::of_file(&read(path)?)?,
+                    None => Layer::default(),
+                };
+                let (config, notes) = Config::settle(self.flags, file, &Environment::read())?;
+                let filter = tracing_subscriber::EnvFilter::try_new(&config.log)?;
+                tracing_subscriber::fmt()
+                    .json()
+                    .flatten_event(true)
+                    .with_env_filter(filter)
+                    .with_writer(std::io::stderr)
+                    .init();
+                for note in notes {
+                    tracing::warn!(event = "config.note", "{note}");
+                }
+                runtime.block_on(work(config))?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// Works in its role until the process is told to stop.
+async fn work(config: Config) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let served = serve(config, stop.clone());
+    let asked = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        served = served => served,
+        () = asked => Ok(()),
+    }
+}
+
+/// Serves and works until `stop`, and a little longer for what is under way.
+pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+    let Config { role, .. } = config;
+    let bundle = instructions::load(role, &config.places.of(role)?)?;
+    let digest = bundle.digest.clone();
+    let token = secret(&config.token_file)?;
+    let credential = config.credential_file.as_deref().map(secret).transpose()?;
+    if role == Role::ProjectManager && credential.is_none() {
+        tracing::warn!(event = "chat.closed", "no chat is taken: --credential-file is missing");
+    }
+    let office = Office::new(bundle, config.tuning, &config.orchestrator, token)?;
+    let chats = TaskTracker::new();
+    let router = chat::router(&office, credential.as_ref(), &chats);
+    let listener = TcpListener::bind(config.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener = listener.tap_io(|connection| {
+        let _ = connection.set_nodelay(true);
+    });
+    tracing::info!(event = "pma.started", role = %role, listen = %config.listen, instructions = digest);
+    let pace = Pace { handoffs: config.concurrency, lease: config.lease, grace: GRACE };
+    let working =
+        service::run(Arc::new(office), pace, |desk| Box::pin(judge::work(desk)), stop.clone());
+    let listening = async {
+        let serving = axum::serve(listener, router);
+        let serving = serving.with_graceful_shutdown(stop.clone().cancelled_owned());
+        let patience = async {
+            stop.cancelled().await;
+            let _ = timeout(GRACE, std::future::pending::<()>()).await;
+        };
+        tokio::select! {
+            served = serving => served,
+            () = patience => Ok(()),
+        }
+    };
+    let ((), listened) = tokio::join!(working, listening);
+    tracing::info!(event = "pma.stopped", role = %role);
+    listened.context("it could not be listened any more")
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A secret from its file.
+fn secret(path: &Path) -> anyhow::Result<SecretString> {
+    let text = read(path)?;
+    let text = text.trim();
+    anyhow::ensure!(
+        text.len() >= SHORTEST_SECRET,
+        "{} holds no secret: it has fewer than {SHORTEST_SECRET} characters",
+        path.display()
+    );
+    Ok(text.to_owned().into())
+}

@@ -1,0 +1,248 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn role_from(text: Option<&str>) -> Layer {
+    Layer { role: text.map(str::to_owned), ..Layer::default() }
+}
+
+fn environment(values: &[(&str, &str)]) -> Environment {
+    Environment::of(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+}
+
+/// Settles with a token file, which every process needs.
+fn settle(
+    flags: Layer,
+    file: Layer,
+    environment: &Environment,
+) -> Result<(Config, Vec<String>), String> {
+    let flags = Layer { token_file: Some("token".into()), ..flags };
+    Config::settle(flags, file, environment)
+        .map(|(config, notes)| (config, notes.iter().map(ToString::to_string).collect()))
+        .map_err(|error| error.to_string())
+}
+
+const MANAGER: &str = "project_manager";
+const ANALYST: &str = "project_analyst";
+
+#[test]
+fn the_flag_beats_the_file_and_the_file_beats_the_environment_in_all_eight_combinations() {
+    for present in 0..8u8 {
+        let given = |bit: u8, role| (present & (1 << bit) != 0).then_some(role);
+        for (a, b) in [(MANAGER, ANALYST), (ANALYST, MANAGER)] {
+            // Whoever is stronger says the one, everybody weaker says the other.
+            for strongest in 0..3 {
+                let role = |place| if place == strongest { a } else { b };
+                let sources = [given(0, role(0)), given(1, role(1)), given(2, role(2))];
+                let environment = match sources[2] {
+                    Some(role) => environment(&[("PMA_ROLE", role)]),
+                    None => Environment::default(),
+                };
+                let settled = settle(role_from(sources[0]), role_from(sources[1]), &environment);
+                let winner = sources.into_iter().flatten().next();
+                match winner {
+                    Some(winner) => {
+                        assert_eq!(settled.unwrap().0.role.as_str(), winner, "{sources:?}");
+                    }
+                    None => assert!(
+                        settled.unwrap_err().starts_with("no role was given"),
+                        "{sources:?}"
+                    ),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_role_that_does_not_exist_stops_the_start_wherever_it_was_said() {
+    for bad in [
+        "",
+        "pm",
+        "Project_Manager",
+        "project_manager ",
+        "architect",
+        "project-manager",
+        "workflow_runner",
+    ] {
+        let told = settle(role_from(Some(bad)), role_from(Some(MANAGER)), &Environment::default());
+        assert_eq!(
+            told.unwrap_err(),
+            "the role from the command line is neither project_manager nor project_analyst"
+        );
+        let told =
+            settle(role_from(None), role_from(Some(bad)), &environment(&[("PMA_ROLE", MANAGER)]));
+        assert_eq!(
+            told.unwrap_err(),
+            "the role from the configuration file is neither project_manager nor project_analyst"
+        );
+    }
+    let told = settle(role_from(None), role_from(None), &environment(&[("PMA_ROLE", "boss")]));
+    assert_eq!(
+        told.unwrap_err(),
+        "the role from the environment is neither project_manager nor project_analyst"
+    );
+    let told = settle(role_from(None), role_from(None), &environment(&[("PMA_ROLE", "")]));
+    assert!(told.unwrap_err().starts_with("no role was given"));
+}
+
+#[test]
+fn a_process_that_is_told_its_role_and_token_has_defaults_for_everything_else() {
+    let (config, notes) =
+        settle(role_from(Some(MANAGER)), Layer::default(), &Environment::default()).unwrap();
+    let tuning = Tuning { max_steps: 20, temperature: 0.2, patience: Duration::from_mins(1) };
+    assert_eq!(
+        config,
+        Config {
+            role: Role::ProjectManager,
+            places: Places::default(),
+            orchestrator: "http://127.0.0.1:12082".into(),
+            token_file: "token".into(),
+            listen: "127.0.0.1:12088".parse().unwrap(),
+            credential_file: None,
+            concurrency: 4,
+            lease: Duration::from_secs(20),
+            tuning,
+            log: "info".into(),
+        }
+    );
+    assert_eq!(notes, Vec::<String>::new());
+    let (analyst, _) =
+        settle(role_from(Some(ANALYST)), Layer::default(), &Environment::default()).unwrap();
+    assert_eq!(analyst.listen, "127.0.0.1:12089".parse().unwrap());
+    let told = Config::settle(role_from(Some(MANAGER)), Layer::default(), &Environment::default())
+        .unwrap_err();
+    assert_eq!(told.to_string(), "`token-file` is missing");
+}
+
+#[test]
+fn root_and_paths_of_instructions_come_from_flag_file_or_environment() {
+    let flags = Layer { instructions: Some("f".into()), ..role_from(Some(MANAGER)) };
+    let file = Layer::of_file("instructions = 'x'\nproject-manager-instructions = 'pm'").unwrap();
+    let environment = environment(&[
+        ("PMA_INSTRUCTIONS", "e"),
+        ("PMA_PROJECT_MANAGER_INSTRUCTIONS", "no"),
+        ("PMA_PROJECT_ANALYST_INSTRUCTIONS", "pa"),
+    ]);
+    let (config, _) = settle(flags, file, &environment).unwrap();
+    let expected = Places {
+        root: "f".into(),
+        project_manager: Some("pm".into()),
+        project_analyst: Some("pa".into()),
+    };
+    assert_eq!(config.places, expected);
+}
+
+#[test]
+fn a_bad_number_is_told_and_does_not_stop_the_start() {
+    let environment = environment(&[
+        ("PLANNER_MAX_STEPS", "many"),
+        ("MODEL_TEMPERATURE", "7"),
+        ("PMA_CONCURRENCY", "0"),
+        ("PMA_THINK_SECONDS", ""),
+    ]);
+    let (config, notes) = settle(role_from(Some(MANAGER)), Layer::default(), &environment).unwrap();
+    assert_eq!(
+        (config.tuning.max_steps, config.tuning.temperature, config.concurrency),
+        (20, 2.0, 1)
+    );
+    assert_eq!(
+        notes,
+        [
+            "PLANNER_MAX_STEPS is not a number (4 characters): using 20",
+            "concurrency is 0, which is outside 1 to 64: using 1",
+            "MODEL_TEMPERATURE is 7, which is outside 0 to 2: using 2",
+        ]
+    );
+    let file = Layer::of_file("planner-max-steps = 7\nmodel-temperature = 0.5").unwrap();
+    let (config, notes) = settle(role_from(Some(MANAGER)), file, &environment).unwrap();
+    assert_eq!((config.tuning.max_steps, config.tuning.temperature, notes.len()), (7, 0.5, 1));
+}
+
+#[test]
+fn an_address_that_cannot_be_used_stops_the_start_with_a_reason() {
+    for (name, value) in [
+        ("PMA_ORCHESTRATOR", "nowhere"),
+        ("PMA_ORCHESTRATOR", "file:///etc/passwd"),
+        ("PMA_ORCHESTRATOR", "http://user:secret@127.0.0.1"),
+        ("PMA_LISTEN", "12085"),
+    ] {
+        let told =
+            settle(role_from(Some(MANAGER)), Layer::default(), &environment(&[(name, value)]))
+                .unwrap_err();
+        assert!(
+            told.contains("from the environment cannot be used") && !told.contains("secret"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn no_setting_can_hold_a_key_of_a_provider() {
+    // Every setting there is. A new one that could hold a secret is to be seen here.
+    let all = "role = 'a'\ninstructions = 'a'\nproject-manager-instructions = 'a'\nproject-analyst-instructions = 'a'\n\
+        orchestrator = 'a'\ntoken-file = 'a'\nlisten = 'a'\ncredential-file = 'a'\nconcurrency = 'a'\nthink-seconds = 'a'\nlease-seconds = 'a'\n\
+        planner-max-steps = 'a'\nmodel-temperature = 'a'\nlog = 'a'\n";
+    let full = Layer::of_file(all).unwrap();
+    let a = || Some("a".to_owned());
+    let expected = Layer {
+        role: a(),
+        instructions: a(),
+        project_manager_instructions: a(),
+        project_analyst_instructions: a(),
+        orchestrator: a(),
+        token_file: a(),
+        listen: a(),
+        credential_file: a(),
+        concurrency: a(),
+        think_seconds: a(),
+        lease_seconds: a(),
+        planner_max_steps: a(),
+        model_temperature: a(),
+        log: a(),
+    };
+    assert_eq!(full, expected);
+    for foreign in [
+        "api-key",
+        "openai-api-key",
+        "anthropic-api-key",
+        "provider",
+        "database-url",
+        "token",
+        "credential",
+    ] {
+        let told = Layer::of_file(&format!("{foreign} = 'sk-secret'")).unwrap_err().to_string();
+        assert!(told.contains("unknown field") && !told.contains("sk-secret"), "{told}");
+    }
+    let key = ["KEY", "SECRET", "PASSWORD", "DATABASE", "OPENAI", "ANTHROPIC"];
+    assert!(VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))));
+}
+
+fn source() -> impl Strategy<Value = Option<String>> {
+    proptest::option::of(prop_oneof![
+        Just(MANAGER.to_owned()),
+        Just(ANALYST.to_owned()),
+        "[a-z_]{0,12}"
+    ])
+}
+
+proptest! {
+    #[test]
+    fn the_same_sources_always_give_the_same_role_and_it_is_that_of_the_strongest(flag in source(), file in source(), variable in source()) {
+        let environment = environment(&variable.iter().map(|role| ("PMA_ROLE", role.as_str())).collect::<Vec<_>>());
+        let settled = || settle(role_from(flag.as_deref()), role_from(file.as_deref()), &environment);
+        prop_assert_eq!(settled(), settled());
+        let variable = variable.clone().filter(|role| !role.is_empty());
+        let strongest = flag.clone().or(file.clone()).or(variable);
+        let expected = strongest.as_deref().and_then(Role::from_name);
+        prop_assert_eq!(settled().ok().map(|(config, _)| config.role), expected);
+    }
+
+    #[test]
+    fn no_environment_makes_the_numbers_leave_their_bounds(steps in "\\PC{0,12}|-?[0-9]{0,20}", temperature in "\\PC{0,12}|-?[0-9]{0,9}\\.?[0-9]{0,9}") {
+        let environment = environment(&[("PLANNER_MAX_STEPS", &steps), ("MODEL_TEMPERATURE", &temperature)]);
+        let (config, _) = settle(role_from(Some(MANAGER)), Layer::default(), &environment).unwrap();
+        prop_assert!((1..=50).contains(&config.tuning.max_steps));
+        prop_assert!((0.0..=2.0).contains(&config.tuning.temperature));
+    }
+}

@@ -1,0 +1,238 @@
+//! How good the decisions are: labelled inputs are put to a model twice, and the answers are counted. `docs/evaluation.md` is its page.
+//!
+//! Once as the project manager asks (its instructions, questions, forms, checks and second tries), once with a plain sentence.
+
+pub mod picture;
+pub mod plain;
+pub mod recording;
+pub mod replay;
+pub mod rows;
+pub mod run;
+pub mod score;
+pub mod show;
+pub mod think;
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+
+use self::{
+    recording::{Recorder, Recording},
+    rows::{Half, Table},
+    run::{Asker, Systems},
+    score::{Answered, Prices, Report, Requirement, Way},
+};
+use crate::{
+    brain::Voice,
+    gate::Pass,
+    instructions::{Places, ROOT},
+};
+
+/// Measures how good a model's decisions are.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Eval {
+    /// Ask a model about the labelled inputs.
+    Run(Run),
+    /// Go through a recording again, without a model: every decision must be the same.
+    Replay(Replay),
+}
+
+/// Asks a model.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// A server with Chat Completions at `/v1/chat/completions`.
+    #[arg(long)]
+    url: String,
+    /// The model to ask for.
+    #[arg(long)]
+    model: String,
+    /// A file with the key that the server wants.
+    #[arg(long)]
+    key_file: Option<PathBuf>,
+    /// The folder of the labelled inputs.
+    #[arg(long, default_value = "eval")]
+    data: PathBuf,
+    /// The folder of the instructions.
+    #[arg(long, default_value = ROOT)]
+    instructions: PathBuf,
+    /// Only these tables.
+    #[arg(long, value_delimiter = ',', default_values_t = Table::ALL, hide_default_value = true)]
+    tables: Vec<Table>,
+    /// Only the rows of this half: `tuning` while wordings are tried.
+    #[arg(long)]
+    half: Option<Half>,
+    /// At most so many rows of each table.
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Which rows, when there is a limit; the first ones when it is left out.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Seconds to wait for one answer.
+    #[arg(long, default_value_t = 60)]
+    patience: u64,
+    /// Record every question and answer in this folder, which must have no recording yet.
+    #[arg(long)]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    told: Told,
+}
+
+/// Goes through a recording.
+#[derive(Clone, Debug, Args)]
+pub struct Replay {
+    /// The folder of the recording.
+    #[arg(long)]
+    recording: PathBuf,
+    #[command(flatten)]
+    told: Told,
+}
+
+/// How the figures are told.
+#[derive(Clone, Debug, Args)]
+struct Told {
+    /// Write `report.txt`, `report.json` and `report.svg` to this folder.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// What a million tokens cost, in and out, as `0.15,0.6`.
+    #[arg(long, value_parser = prices)]
+    prices: Option<Prices>,
+    /// Fail unless this holds of every table.
+    #[arg(long, value_delimiter = ',')]
+    require: Vec<Requirement>,
+}
+
+fn prices(text: &str) -> Result<Prices, String> {
+    let number = |text: &str| {
+        text.trim().parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0)
+    };
+    let (input, output) =
+        text.split_once(',').ok_or("two prices are needed, with a comma between")?;
+    number(input)
+        .zip(number(output))
+        .map(|(input, output)| Prices { input, output })
+        .ok_or_else(|| "a price is a number that is not negative".to_owned())
+}
+
+impl Eval {
+    /// Does it.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Run(run) => run.run().await,
+            Self::Replay(replay) => replay.run().await,
+        }
+    }
+}
+
+impl Run {
+    async fn run(self) -> anyhow::Result<ExitCode> {
+        let places = Places { root: self.instructions.clone(), ..Places::default() };
+        let asker = Asker {
+            voice: self.voice()?,
+            model: self.model.clone(),
+            systems: Systems::load(&places)?,
+        };
+        let mut recorder = self.record.as_deref().map(Recorder::create).transpose()?;
+        let mut answers = Vec::new();
+        for table in &self.tables {
+            let mut rows = rows::load(&self.data, *table)?;
+            rows.retain(|row| self.half.is_none_or(|half| row.half() == half));
+            let rows = run::chosen(rows, self.limit, self.seed);
+            for way in Way::BOTH {
+                let mut done = 0;
+                let mut tell = |answer: &Answered| {
+                    done += 1;
+                    progress(answer, done, rows.len());
+                };
+                answers.extend(asker.ask_all(&rows, way, recorder.as_mut(), &mut tell).await?);
+            }
+        }
+        if let Some(recorder) = recorder {
+            recorder.finish()?;
+        }
+        self.told.tell(&Report::of(&self.model, &answers, self.told.prices))
+    }
+
+    fn voice(&self) -> anyhow::Result<Voice> {
+        let key = match &self.key_file {
+            Some(file) => fs::read_to_string(file).with_context(|| file.display().to_string())?,
+            None => "none".to_owned(),
+        };
+        let root = self.url.trim_end_matches('/').trim_end_matches("/v1");
+        let endpoint = format!("{root}/v1/chat/completions");
+        // What is asked goes to the one that was named and to nobody else.
+        let http = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()?;
+        let pass = Pass::new(key.trim().to_owned().into());
+        Ok(Voice::new(http, endpoint, pass, Duration::from_secs(self.patience)))
+    }
+}
+
+impl Replay {
+    async fn run(self) -> anyhow::Result<ExitCode> {
+        let recording = Recording::load(&self.recording)?;
+        let Some(first) = recording.calls.first() else { bail!("the recording is empty") };
+        let differences = replay::differences(&recording).await;
+        let answers: Vec<Answered> =
+            recording.calls.iter().map(|call| call.outcome.clone()).collect();
+        let told = self.told.tell(&Report::of(&first.model, &answers, self.told.prices))?;
+        for difference in &differences {
+            complain(difference);
+        }
+        if differences.is_empty() {
+            complain(&format!(
+                "{} calls were gone through again, all decisions are the same",
+                answers.len()
+            ));
+            return Ok(told);
+        }
+        bail!("{} of {} decisions are not the same", differences.len(), answers.len())
+    }
+}
+
+impl Told {
+    fn tell(&self, report: &Report) -> anyhow::Result<ExitCode> {
+        let json = serde_json::to_string_pretty(report)?;
+        let text = show::text(report);
+        if let Some(out) = &self.out {
+            fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+            save(out, "report.json", &json)?;
+            save(out, "report.txt", &text)?;
+            save(out, "report.svg", &picture::svg(report)?)?;
+        }
+        // A reader that has gone away is no reason to fail.
+        let _ = writeln!(io::stdout(), "{}", if self.json { &json } else { &text });
+        let mut failed = false;
+        for (requirement, shortfall) in report.shortfalls() {
+            failed |= self.require.contains(&requirement);
+            complain(&shortfall);
+        }
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn save(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let file = folder.join(name);
+    fs::write(&file, text).with_context(|| file.display().to_string())
+}
+
+fn progress(answer: &Answered, done: usize, all: usize) {
+    if done == all || done.is_multiple_of(10) {
+        complain(&format!("{}, {}: {done} of {all}", answer.table.as_str(), answer.way.as_str()));
+    }
+}
+
+fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

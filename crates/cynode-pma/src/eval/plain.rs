@@ -1,0 +1,63 @@
+//! The other way to ask, to compare with: one plain sentence, free text back, read with good will.
+
+use super::rows::{Matter, Row, Table};
+
+/// The whole question.
+pub fn question(row: &Row) -> String {
+    format!("Classify this as one of: {}.\n\n{}", row.table.labels().join(", "), text(&row.matter))
+}
+
+fn text(matter: &Matter) -> String {
+    match matter {
+        Matter::Classify { input, .. } => input.clone(),
+        Matter::Scope { input, facts, .. } => format!("{input}\n\nProject: {facts}"),
+        Matter::Route { work, .. } => work.clone(),
+        Matter::Review { title, requirements, result, .. } => {
+            let requirements: String =
+                requirements.iter().map(|line| format!("- {line}\n")).collect();
+            format!("Task: {title}\nRequirements:\n{requirements}Result:\n{result}")
+        }
+        Matter::Failure { title, attempt, attempts_left, failure, .. } => {
+            format!("Task: {title}\nAttempt {attempt}, {attempts_left} left.\nFailure: {failure}")
+        }
+    }
+}
+
+/// The label that is named first in an answer, however it is spelled: `Quick fix`, `quick-fix` and `QUICK_FIX` are one.
+pub fn read(table: Table, answer: &str) -> Option<&'static str> {
+    let words = spelled(answer);
+    table
+        .labels()
+        .iter()
+        .filter_map(|label| Some((words.find(&spelled(label))?, *label)))
+        .min_by_key(|(at, _)| *at)
+        .map(|(_, label)| label)
+}
+
+/// Lower case words with one blank around each, so that a word is found only as a whole.
+fn spelled(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.fold(" ".to_owned(), |line, word| line + word + " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_label_of_an_answer_counts_however_it_is_spelled() {
+        let said = |answer| read(Table::Classify, answer);
+        assert_eq!(said("quick_fix"), Some("quick_fix"));
+        assert_eq!(said("This is a **Quick Fix**, not a new project."), Some("quick_fix"));
+        assert_eq!(said("FEATURE-REQUEST\n\nIt adds to what exists."), Some("feature_request"));
+        assert_eq!(said("A feature, I should say."), None);
+        assert_eq!(said(""), None);
+    }
+
+    #[test]
+    fn a_label_inside_another_word_is_not_found() {
+        assert_eq!(read(Table::Review, "The surpassing quality failed nobody."), None);
+        assert_eq!(read(Table::Scope, "enlarged, but small"), Some("small"));
+    }
+}

@@ -1,0 +1,172 @@
+//! What was asked and answered, word for word, so that it can be gone through again without a model.
+//!
+//! A recording is a folder: `calls.jsonl` has a line for each row and way, `texts.jsonl` the long texts that many calls share, by digest.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::score::Answered;
+
+/// One question, all answers to it, and what was made of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The model.
+    pub model: String,
+    /// Digest of the system message; absent when the question was plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Digest of the whole question, its form included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The question.
+    pub user: String,
+    /// Every answer as it came, those that were not taken included.
+    pub answers: Vec<String>,
+    /// The decision, whole; absent when there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
+    /// What counts of it.
+    pub outcome: Answered,
+}
+
+/// Why a recording cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// A file.
+    #[error("{file}: {error}")]
+    File {
+        /// Which.
+        file: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A line.
+    #[error("{file}, line {line}: {problem}")]
+    Line {
+        /// Where.
+        file: String,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Writes a recording.
+pub struct Recorder {
+    calls: BufWriter<fs::File>,
+    calls_file: PathBuf,
+    texts: BTreeMap<String, String>,
+    texts_file: PathBuf,
+}
+
+/// The digest by which a text is found.
+pub fn digest(text: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(text.as_bytes()))
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    digest: String,
+    text: String,
+}
+
+impl Recorder {
+    /// Begins a recording in a folder that has none.
+    pub fn create(folder: &Path) -> Result<Self, RecordingError> {
+        fs::create_dir_all(folder).map_err(|error| of_file(folder, error))?;
+        let calls_file = folder.join("calls.jsonl");
+        let calls =
+            fs::File::create_new(&calls_file).map_err(|error| of_file(&calls_file, error))?;
+        let texts_file = folder.join("texts.jsonl");
+        Ok(Self { calls: BufWriter::new(calls), calls_file, texts: BTreeMap::new(), texts_file })
+    }
+
+    /// Keeps a text that many calls share, and gives its digest.
+    pub fn text(&mut self, text: &str) -> String {
+        let digest = digest(text);
+        self.texts.entry(digest.clone()).or_insert_with(|| text.to_owned());
+        digest
+    }
+
+    /// Keeps a call.
+    pub fn call(&mut self, call: &Call) -> Result<(), RecordingError> {
+        line(&mut self.calls, call).map_err(|error| of_file(&self.calls_file, error))
+    }
+
+    /// Ends the recording.
+    pub fn finish(mut self) -> Result<(), RecordingError> {
+        self.calls.flush().map_err(|error| of_file(&self.calls_file, error))?;
+        let write = || {
+            let mut out = BufWriter::new(fs::File::create_new(&self.texts_file)?);
+            for (digest, text) in &self.texts {
+                line(&mut out, &Kept { digest: digest.clone(), text: text.clone() })?;
+            }
+            out.flush()
+        };
+        write().map_err(|error| of_file(&self.texts_file, error))
+    }
+}
+
+fn line(out: &mut impl io::Write, value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(value)?;
+    writeln!(out, "{text}")
+}
+
+fn of_file(file: &Path, error: io::Error) -> RecordingError {
+    RecordingError::File { file: file.display().to_string(), error }
+}
+
+/// A recording that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// The calls, in their order.
+    pub calls: Vec<Call>,
+    texts: BTreeMap<String, String>,
+}
+
+impl Recording {
+    /// Reads a recording. A text that is not what its digest says is an error.
+    pub fn load(folder: &Path) -> Result<Self, RecordingError> {
+        let calls: Vec<Call> = lines(&folder.join("calls.jsonl"))?;
+        let file = folder.join("texts.jsonl");
+        let mut texts = BTreeMap::new();
+        for (at, kept) in lines::<Kept>(&file)?.into_iter().enumerate() {
+            if digest(&kept.text) != kept.digest {
+                let file = file.display().to_string();
+                let problem = "the text is not that of the digest".to_owned();
+                return Err(RecordingError::Line { file, line: at + 1, problem });
+            }
+            texts.insert(kept.digest, kept.text);
+        }
+        Ok(Self { calls, texts })
+    }
+
+    /// The text of a digest.
+    pub fn text(&self, digest: &str) -> Option<&str> {
+        self.texts.get(digest).map(String::as_str)
+    }
+}
+
+fn lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>, RecordingError> {
+    let text = fs::read_to_string(file).map_err(|error| of_file(file, error))?;
+    let read = |(at, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| RecordingError::Line {
+            file: file.display().to_string(),
+            line: at + 1,
+            problem: error.to_string(),
+        })
+    };
+    text.lines().enumerate().map(read).collect()
+}

@@ -1,0 +1,279 @@
+//! The labelled inputs: what a row holds, and which half it belongs to. `eval/README.md` says how the labels were decided.
+
+use std::{collections::BTreeSet, path::Path};
+
+use cynode_core::{
+    agents::AgentRole,
+    judgement::{IssueScope, WorkClass},
+};
+use cynode_wire::handoffs::{AnalysisStatus, FailureDecision};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+/// One kind of decision and its file of rows.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Table {
+    /// What an input asks for.
+    Classify,
+    /// How much it touches.
+    Scope,
+    /// Who is to do something.
+    Route,
+    /// Whether a result is good.
+    Review,
+    /// What to do about a failure.
+    Failure,
+}
+
+impl Table {
+    /// Every table.
+    pub const ALL: [Self; 5] =
+        [Self::Classify, Self::Scope, Self::Route, Self::Review, Self::Failure];
+
+    /// Its name: that of the file, without `.jsonl`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Classify => "classify",
+            Self::Scope => "scope",
+            Self::Route => "route",
+            Self::Review => "review",
+            Self::Failure => "failure",
+        }
+    }
+
+    /// The field that holds the answer, in a row and in a decision.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Classify => "class",
+            Self::Scope => "scope",
+            Self::Route => "role",
+            Self::Review => "status",
+            Self::Failure => "decision",
+        }
+    }
+
+    /// The answers there are.
+    pub const fn labels(self) -> &'static [&'static str] {
+        match self {
+            Self::Classify => &["new_project", "feature_request", "quick_fix"],
+            Self::Scope => &["trivial", "small", "medium", "large"],
+            Self::Route => &["architect", "designer", "developer", "reviewer", "tester", "fixer"],
+            Self::Review => &["pass", "fail", "needs_clarification"],
+            Self::Failure => &["retry", "reduce_scope", "escalate"],
+        }
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(self.as_str())
+    }
+}
+
+/// Which half of the rows one belongs to: instructions are tried on the first only.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Half {
+    /// Wordings may be tried on it.
+    Tuning,
+    /// Nobody looks at it while wordings are tried.
+    HeldOut,
+}
+
+/// What is asked about, with the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "table", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Matter {
+    /// An input.
+    Classify {
+        /// What a person wrote.
+        input: String,
+        /// The answer.
+        class: WorkClass,
+    },
+    /// An input to a project.
+    Scope {
+        /// What a person wrote.
+        input: String,
+        /// What is known of the project.
+        facts: String,
+        /// The answer.
+        scope: IssueScope,
+    },
+    /// A piece of work.
+    Route {
+        /// What is to be done.
+        work: String,
+        /// The answer.
+        role: AgentRole,
+    },
+    /// A result.
+    Review {
+        /// What was to be done.
+        title: String,
+        /// What must hold.
+        requirements: Vec<String>,
+        /// What the worker brought.
+        result: String,
+        /// The answer.
+        status: AnalysisStatus,
+    },
+    /// A unit that came to nothing.
+    Failure {
+        /// What was to be done.
+        title: String,
+        /// The attempt that came to nothing.
+        attempt: u32,
+        /// How many are left.
+        attempts_left: u32,
+        /// Why.
+        failure: String,
+        /// The answer.
+        decision: FailureDecision,
+    },
+}
+
+/// One labelled input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name, for ever.
+    pub id: String,
+    /// Of which table.
+    pub table: Table,
+    /// What is asked about.
+    pub matter: Matter,
+    /// The answer by its name.
+    pub label: String,
+    /// The language, when it is not English.
+    pub lang: Option<String>,
+    /// `hostile` or `ambiguous`.
+    pub tag: Option<String>,
+}
+
+/// Why rows cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    /// No file.
+    #[error("{file}: {error}")]
+    File {
+        /// Which.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A line that is no row.
+    #[error("{table}.jsonl, line {line}: {problem}")]
+    Line {
+        /// The file.
+        table: &'static str,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// The rows of a table in a folder.
+pub fn load(folder: &Path, table: Table) -> Result<Vec<Row>, RowsError> {
+    let file = folder.join(format!("{}.jsonl", table.as_str()));
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| RowsError::File { file: file.display().to_string(), error })?;
+    parse(table, &text)
+}
+
+/// The rows in the text of a file. Each has an id of its own and the form of its table.
+pub fn parse(table: Table, text: &str) -> Result<Vec<Row>, RowsError> {
+    let mut ids = BTreeSet::new();
+    text.lines()
+        .enumerate()
+        .map(|(at, line)| {
+            let wrong =
+                |problem: String| RowsError::Line { table: table.as_str(), line: at + 1, problem };
+            let row = read(table, line).map_err(wrong)?;
+            if ids.insert(row.id.clone()) {
+                Ok(row)
+            } else {
+                Err(wrong(format!("`{}` is there twice", row.id)))
+            }
+        })
+        .collect()
+}
+
+fn read(table: Table, line: &str) -> Result<Row, String> {
+    let mut fields: Map<String, Value> =
+        serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let mut take = |name: &str| match fields.remove(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("`{name}` is no text")),
+    };
+    let id = take("id")?.ok_or("a row has an `id`")?;
+    let (lang, tag, why) = (take("lang")?, take("tag")?, take("why")?);
+    if tag.is_some() != why.is_some() {
+        return Err("`tag` and `why` go together".to_owned());
+    }
+    fields.insert("table".to_owned(), table.as_str().into());
+    let matter: Matter =
+        serde_json::from_value(fields.into()).map_err(|error| error.to_string())?;
+    let label = matter.label();
+    if !table.labels().contains(&label.as_str()) {
+        return Err(format!("`{label}` is no answer of this table"));
+    }
+    Ok(Row { id, table, matter, label, lang, tag })
+}
+
+impl Row {
+    /// Which half it belongs to: a matter of its id alone.
+    pub fn half(&self) -> Half {
+        let even = Sha256::digest(self.id.as_bytes()).first().is_some_and(|byte| byte % 2 == 0);
+        if even { Half::Tuning } else { Half::HeldOut }
+    }
+}
+
+impl Matter {
+    /// The answer by its name.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Classify { class, .. } => word(class),
+            Self::Scope { scope, .. } => word(scope),
+            Self::Route { role, .. } => word(role),
+            Self::Review { status, .. } => word(status),
+            Self::Failure { decision, .. } => word(decision),
+        }
+    }
+}
+
+/// The name of a value that is a name on the wire.
+pub fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => name,
+        Ok(other) => other.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,330 @@
+//! Figures from answers: how many were right, how many had the form, what they took.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::rows::{Half, Table};
+
+/// How a row was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// As the project manager asks: a typed answer that is checked, and asked for again.
+    Structured,
+    /// One plain sentence.
+    Plain,
+}
+
+impl Way {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Structured, Self::Plain];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Structured => "structured",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// What came of one row, asked in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The row.
+    pub id: String,
+    /// Of which table.
+    pub table: Table,
+    /// Of which half.
+    pub half: Half,
+    /// How it was asked.
+    pub way: Way,
+    /// The right answer.
+    pub truth: String,
+    /// The answer that was given, if one could be read.
+    pub said: Option<String>,
+    /// How often it was asked.
+    pub attempts: u32,
+    /// Tokens in.
+    pub input_tokens: u64,
+    /// Tokens out.
+    pub output_tokens: u64,
+    /// How long it took.
+    pub latency_ms: u64,
+}
+
+/// What a good result shows of every table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Requirement {
+    /// Every structured answer has the form in the end.
+    Valid,
+    /// Structured answers are right at least as often as plain ones.
+    NotWorse,
+}
+
+/// What tokens cost, in money per million.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prices {
+    /// In.
+    pub input: f64,
+    /// Out.
+    pub output: f64,
+}
+
+/// The figures of one way of asking one set of rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// How many rows.
+    pub asked: u32,
+    /// How many answers were right.
+    pub right: u32,
+    /// How many could be read at the end: for the structured way, had the form.
+    pub valid: u32,
+    /// How many could be read at once.
+    pub valid_first: u32,
+    /// Tokens in.
+    pub input_tokens: u64,
+    /// Tokens out.
+    pub output_tokens: u64,
+    /// What they cost, when prices are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// Half of the rows took no longer.
+    pub latency_p50_ms: u64,
+    /// Nineteen of twenty took no longer.
+    pub latency_p95_ms: u64,
+    /// By right answer, then by given answer; `none` when it could not be read.
+    pub confusion: BTreeMap<String, BTreeMap<String, u32>>,
+}
+
+impl Figures {
+    /// The share that was right, 0 to 1.
+    pub fn accuracy(&self) -> f64 {
+        share(self.right, self.asked)
+    }
+
+    /// The share that could be read in the end.
+    pub fn validity(&self) -> f64 {
+        share(self.valid, self.asked)
+    }
+
+    /// The share that could be read at once.
+    pub fn validity_at_once(&self) -> f64 {
+        share(self.valid_first, self.asked)
+    }
+
+    /// Of some answers.
+    pub fn of<'a>(answers: impl IntoIterator<Item = &'a Answered>, prices: Option<Prices>) -> Self {
+        let mut figures = Self::default();
+        let mut latencies = Vec::new();
+        for answer in answers {
+            figures.asked += 1;
+            figures.right += u32::from(answer.said.as_deref() == Some(&*answer.truth));
+            figures.valid += u32::from(answer.said.is_some());
+            figures.valid_first += u32::from(answer.said.is_some() && answer.attempts == 1);
+            figures.input_tokens += answer.input_tokens;
+            figures.output_tokens += answer.output_tokens;
+            let said = answer.said.clone().unwrap_or_else(|| "none".to_owned());
+            *figures.confusion.entry(answer.truth.clone()).or_default().entry(said).or_default() +=
+                1;
+            latencies.push(answer.latency_ms);
+        }
+        latencies.sort_unstable();
+        figures.latency_p50_ms = quantile(&latencies, 50);
+        figures.latency_p95_ms = quantile(&latencies, 95);
+        figures.cost = prices.map(|Prices { input, output }| {
+            (number(figures.input_tokens) * input + number(figures.output_tokens) * output) / 1e6
+        });
+        figures
+    }
+}
+
+/// One table, asked in both ways.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TableFigures {
+    /// Which.
+    pub table: Table,
+    /// All rows that were asked, by way.
+    pub all: BTreeMap<Way, Figures>,
+    /// Those on which wordings may be tried.
+    pub tuning: BTreeMap<Way, Figures>,
+    /// Those on which they may not.
+    pub held_out: BTreeMap<Way, Figures>,
+}
+
+/// The whole result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The model.
+    pub model: String,
+    /// Table by table.
+    pub tables: Vec<TableFigures>,
+    /// All of them together.
+    pub total: BTreeMap<Way, Figures>,
+}
+
+impl Report {
+    /// The figures of all answers to a model's questions.
+    pub fn of(model: &str, answers: &[Answered], prices: Option<Prices>) -> Self {
+        let figures = |keep: &dyn Fn(&Answered) -> bool| {
+            Way::BOTH
+                .into_iter()
+                .map(|way| {
+                    (way, Figures::of(answers.iter().filter(|a| a.way == way && keep(a)), prices))
+                })
+                .filter(|(_, figures)| figures.asked > 0)
+                .collect::<BTreeMap<_, _>>()
+        };
+        let tables = Table::ALL
+            .into_iter()
+            .map(|table| TableFigures {
+                table,
+                all: figures(&|a| a.table == table),
+                tuning: figures(&|a| a.table == table && a.half == Half::Tuning),
+                held_out: figures(&|a| a.table == table && a.half == Half::HeldOut),
+            })
+            .filter(|table| !table.all.is_empty())
+            .collect();
+        Self { model: model.to_owned(), tables, total: figures(&|_| true) }
+    }
+
+    /// What a good result shows and this one does not.
+    pub fn shortfalls(&self) -> Vec<(Requirement, String)> {
+        let mut found = Vec::new();
+        for TableFigures { table, all, .. } in &self.tables {
+            let name = table.as_str();
+            let Some(structured) = all.get(&Way::Structured) else { continue };
+            if structured.valid < structured.asked {
+                let (bad, asked) = (structured.asked - structured.valid, structured.asked);
+                let told =
+                    format!("{name}: {bad} of {asked} structured answers do not have the form");
+                found.push((Requirement::Valid, told));
+            }
+            if let Some(plain) = all.get(&Way::Plain)
+                && structured.accuracy() < plain.accuracy()
+            {
+                let (one, other) = (structured.accuracy(), plain.accuracy());
+                let told = format!(
+                    "{name}: structured answers are right in {one:.2}, plain ones in {other:.2}"
+                );
+                found.push((Requirement::NotWorse, told));
+            }
+        }
+        found
+    }
+}
+
+fn share(some: u32, all: u32) -> f64 {
+    if all == 0 { 0.0 } else { f64::from(some) / f64::from(all) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "money is shown with a few digits")]
+fn number(tokens: u64) -> f64 {
+    tokens as f64
+}
+
+/// The value that so many of a hundred do not exceed; the list is sorted.
+fn quantile(sorted: &[u64], percent: usize) -> u64 {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(id: u32, way: Way, truth: &str, said: Option<&str>, attempts: u32) -> Answered {
+        Answered {
+            id: id.to_string(),
+            table: Table::Failure,
+            half: if id.is_multiple_of(2) { Half::Tuning } else { Half::HeldOut },
+            way,
+            truth: truth.to_owned(),
+            said: said.map(str::to_owned),
+            attempts,
+            input_tokens: 100,
+            output_tokens: 10,
+            latency_ms: u64::from(id) * 10,
+        }
+    }
+
+    #[test]
+    fn figures_count_right_answers_forms_tokens_and_time() {
+        let answers = [
+            answer(1, Way::Structured, "retry", Some("retry"), 1),
+            answer(2, Way::Structured, "retry", Some("escalate"), 2),
+            answer(3, Way::Structured, "escalate", Some("escalate"), 3),
+            answer(4, Way::Structured, "escalate", None, 3),
+        ];
+        let expected = Figures {
+            asked: 4,
+            right: 2,
+            valid: 3,
+            valid_first: 1,
+            input_tokens: 400,
+            output_tokens: 40,
+            cost: Some(0.0006),
+            latency_p50_ms: 20,
+            latency_p95_ms: 40,
+            confusion: BTreeMap::from([
+                (
+                    "retry".to_owned(),
+                    BTreeMap::from([("retry".to_owned(), 1), ("escalate".to_owned(), 1)]),
+                ),
+                (
+                    "escalate".to_owned(),
+                    BTreeMap::from([("escalate".to_owned(), 1), ("none".to_owned(), 1)]),
+                ),
+            ]),
+        };
+        assert_eq!(Figures::of(&answers, Some(Prices { input: 1.0, output: 5.0 })), expected);
+        assert_eq!(
+            (expected.accuracy(), expected.validity(), expected.validity_at_once()),
+            (0.5, 0.75, 0.25)
+        );
+    }
+
+    #[test]
+    fn a_report_says_where_the_structured_way_falls_short() {
+        let good = [
+            answer(1, Way::Structured, "retry", Some("retry"), 1),
+            answer(1, Way::Plain, "retry", Some("retry"), 1),
+        ];
+        assert_eq!(Report::of("m", &good, None).shortfalls(), []);
+        let bad = [
+            answer(1, Way::Structured, "retry", None, 3),
+            answer(1, Way::Plain, "retry", Some("retry"), 1),
+        ];
+        assert_eq!(
+            Report::of("m", &bad, None).shortfalls(),
+            [
+                (
+                    Requirement::Valid,
+                    "failure: 1 of 1 structured answers do not have the form".to_owned()
+                ),
+                (
+                    Requirement::NotWorse,
+                    "failure: structured answers are right in 0.00, plain ones in 1.00".to_owned()
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn halves_are_counted_apart() {
+        let answers = [
+            answer(1, Way::Structured, "retry", Some("retry"), 1),
+            answer(2, Way::Structured, "retry", Some("escalate"), 1),
+        ];
+        let report = Report::of("m", &answers, None);
+        let [table] = &report.tables[..] else { panic!("one table") };
+        assert_eq!(table.tuning[&Way::Structured].accuracy(), 0.0);
+        assert_eq!(table.held_out[&Way::Structured].accuracy(), 1.0);
+    }
+
+    #[test]
+    fn a_quantile_is_a_value_that_was_seen() {
+        assert_eq!((quantile(&[], 50), quantile(&[7], 95), quantile(&[1, 2, 3, 4], 50)), (0, 7, 2));
+    }
+}

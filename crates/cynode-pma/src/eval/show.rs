@@ -1,0 +1,132 @@
+//! The figures as text for a terminal.
+
+use std::fmt::Write as _;
+
+use super::{
+    rows::Table,
+    score::{Figures, Report, TableFigures, Way},
+};
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let mut out = format!("model {}\n\n", report.model);
+    out += &summary(report);
+    out.extend(cost(report));
+    for table in &report.tables {
+        out.push('\n');
+        out += &confusions(table);
+    }
+    out
+}
+
+/// One line for each table and way, and one for all of them.
+fn summary(report: &Report) -> String {
+    let mut out = String::new();
+    line(&mut out, "table", "way", &HEADINGS.map(str::to_owned));
+    for TableFigures { table, all, tuning, held_out } in &report.tables {
+        for (way, figures) in all {
+            let halves = [tuning.get(way), held_out.get(way)];
+            line(&mut out, table.as_str(), way.as_str(), &cells(figures, halves));
+        }
+    }
+    for (way, figures) in &report.total {
+        line(&mut out, "all", way.as_str(), &cells(figures, [None, None]));
+    }
+    out
+}
+
+const HEADINGS: [&str; 10] = [
+    "rows",
+    "right",
+    "tuning",
+    "held out",
+    "form",
+    "at once",
+    "tokens in",
+    "out",
+    "p50 ms",
+    "p95 ms",
+];
+
+fn cells(figures: &Figures, [tuning, held_out]: [Option<&Figures>; 2]) -> [String; 10] {
+    let half = |figures: Option<&Figures>| {
+        figures.map_or_else(String::new, |half| percent(half.accuracy()))
+    };
+    [
+        figures.asked.to_string(),
+        percent(figures.accuracy()),
+        half(tuning),
+        half(held_out),
+        percent(figures.validity()),
+        percent(figures.validity_at_once()),
+        figures.input_tokens.to_string(),
+        figures.output_tokens.to_string(),
+        figures.latency_p50_ms.to_string(),
+        figures.latency_p95_ms.to_string(),
+    ]
+}
+
+fn line(out: &mut String, table: &str, way: &str, cells: &[String; 10]) {
+    let _ = write!(out, "{table:<9} {way:<10}");
+    for cell in cells {
+        let _ = write!(out, " {cell:>9}");
+    }
+    out.push('\n');
+}
+
+/// The confusion matrices of a table: a line for each right answer, a column for each given one.
+fn confusions(figures: &TableFigures) -> String {
+    let mut out = String::new();
+    for (way, figures_of_way) in &figures.all {
+        let _ = write!(out, "{:<31}", format!("{}, {}", figures.table.as_str(), way.as_str()));
+        for said in columns(figures.table) {
+            let _ = write!(out, " {:>8}", short(said));
+        }
+        out.push('\n');
+        for truth in figures.table.labels() {
+            let _ = write!(out, "    {truth:<27}");
+            for said in columns(figures.table) {
+                let _ = write!(out, " {:>8}", count(figures_of_way, truth, said));
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// The answers that can be given: the labels, and none.
+pub fn columns(table: Table) -> impl Iterator<Item = &'static str> {
+    table.labels().iter().copied().chain(["none"])
+}
+
+/// How often something was said where something was right.
+pub fn count(figures: &Figures, truth: &str, said: &str) -> u32 {
+    figures.confusion.get(truth).and_then(|row| row.get(said)).copied().unwrap_or_default()
+}
+
+/// A label in a narrow column.
+pub fn short(label: &str) -> &str {
+    match label {
+        "feature_request" => "feature",
+        "new_project" => "new",
+        "quick_fix" => "fix",
+        "needs_clarification" => "unclear",
+        "reduce_scope" => "reduce",
+        "architect" => "archit.",
+        "developer" => "develop.",
+        other => other,
+    }
+}
+
+/// A share as per cent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// What it cost, if prices are known.
+fn cost(report: &Report) -> Option<String> {
+    let of =
+        |(way, figures): (&Way, &Figures)| Some(format!("{} {:.6}", way.as_str(), figures.cost?));
+    let costs: Vec<String> = report.total.iter().filter_map(of).collect();
+    (!costs.is_empty()).then(|| format!("\ncost: {}\n", costs.join(", ")))
+}

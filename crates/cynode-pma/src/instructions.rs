@@ -1,0 +1,204 @@
+//! The words that make a role: a directory of Markdown files, read once when the process starts.
+//!
+//! The first file by name is the baseline (who the agent is, what it does and does not do); the rest are its instructions. A
+//! bundle that is missing, empty or incomplete stops the start, and no role ever falls back to the bundle of the other.
+
+use std::path::{Component, Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+use crate::role::Role;
+
+/// Where bundles are when nobody says otherwise.
+pub const ROOT: &str = "instructions";
+
+/// Most bytes of a bundle.
+const MOST_BYTES: u64 = 256 * 1024;
+
+/// The headings that every bundle has, in three groups: contracts, duties and their limits, references.
+const HEADINGS: [&str; 5] = [
+    "## Output contract",
+    "## Tool-use contract",
+    "## Responsibilities",
+    "## Non-goals",
+    "## References",
+];
+
+/// The instructions of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Whose.
+    pub role: Role,
+    /// Who it is: the first part of every composition.
+    pub baseline: String,
+    /// Everything else: the second part.
+    pub instructions: String,
+    /// SHA-256 of it all, hex.
+    pub digest: String,
+}
+
+/// Where the bundles are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The directory of both.
+    pub root: PathBuf,
+    /// The manager's, when it is elsewhere.
+    pub project_manager: Option<PathBuf>,
+    /// The analyst's, when it is elsewhere.
+    pub project_analyst: Option<PathBuf>,
+}
+
+/// Why there are no instructions.
+#[derive(Debug, thiserror::Error)]
+pub enum InstructionsError {
+    /// It cannot be read.
+    #[error("the instructions of {role} cannot be read at {}", path.display())]
+    Unreadable {
+        /// Whose.
+        role: Role,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is nothing in it.
+    #[error("the instructions of {role} at {} are empty: Markdown files with text are needed", path.display())]
+    Empty {
+        /// Whose.
+        role: Role,
+        /// Where.
+        path: PathBuf,
+    },
+    /// It is more than a model should be told.
+    #[error("the instructions of {role} at {} have more than {MOST_BYTES} bytes", path.display())]
+    TooLong {
+        /// Whose.
+        role: Role,
+        /// Where.
+        path: PathBuf,
+    },
+    /// A section is missing.
+    #[error("the instructions of {role} at {} lack the section `{heading}`", path.display())]
+    Incomplete {
+        /// Whose.
+        role: Role,
+        /// Where.
+        path: PathBuf,
+        /// Which.
+        heading: &'static str,
+    },
+    /// Both roles would be told the same.
+    #[error("both roles would read {}: each role has a bundle of its own, unless both paths are set", path.display())]
+    Shared {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { root: PathBuf::from(ROOT), project_manager: None, project_analyst: None }
+    }
+}
+
+impl Places {
+    /// Where the bundle of a role is. The same for the same settings, always; and never that of the other role unless
+    /// somebody set both paths to it.
+    pub fn of(&self, role: Role) -> Result<PathBuf, InstructionsError> {
+        let place = |role: Role| match self.set(role) {
+            Some(path) => plain(path),
+            None => plain(&self.root.join(role.as_str())),
+        };
+        let (manager, analyst) = (place(Role::ProjectManager), place(Role::ProjectAnalyst));
+        let both_set = Role::ALL.into_iter().all(|role| self.set(role).is_some());
+        // What is one directory under two names is one directory.
+        let one = |a: &Path, b: &Path| {
+            a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
+        };
+        if !both_set && one(&manager, &analyst) {
+            return Err(InstructionsError::Shared { path: manager });
+        }
+        Ok(match role {
+            Role::ProjectManager => manager,
+            Role::ProjectAnalyst => analyst,
+        })
+    }
+
+    const fn set(&self, role: Role) -> Option<&PathBuf> {
+        match role {
+            Role::ProjectManager => self.project_manager.as_ref(),
+            Role::ProjectAnalyst => self.project_analyst.as_ref(),
+        }
+    }
+}
+
+/// The path without `.` and without a step into a directory and out again.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir
+                if matches!(plain.components().next_back(), Some(Component::Normal(_))) =>
+            {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Reads the bundle of a role: its Markdown files in the order of their names.
+pub fn load(role: Role, path: &Path) -> Result<Bundle, InstructionsError> {
+    let unreadable = |source| InstructionsError::Unreadable { role, path: path.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.ends_with(".md") && !name.starts_with('.') {
+            files.push(file);
+        }
+    }
+    files.sort();
+    let mut bytes = 0;
+    let mut texts = Vec::new();
+    for file in files {
+        bytes += std::fs::metadata(&file).map_err(unreadable)?.len();
+        if bytes > MOST_BYTES {
+            return Err(InstructionsError::TooLong { role, path: path.to_owned() });
+        }
+        texts.push(std::fs::read_to_string(&file).map_err(unreadable)?.trim().to_owned());
+    }
+    let empty = || InstructionsError::Empty { role, path: path.to_owned() };
+    let (baseline, rest) = texts.split_first().ok_or_else(empty)?;
+    if baseline.is_empty() || rest.iter().all(String::is_empty) {
+        return Err(empty());
+    }
+    let bundle = Bundle {
+        role,
+        baseline: baseline.clone(),
+        instructions: rest.join("\n\n"),
+        digest: HEXLOWER.encode(&Sha256::digest(texts.join("\0"))),
+    };
+    match missing(&bundle) {
+        None => Ok(bundle),
+        Some(heading) => {
+            Err(InstructionsError::Incomplete { role, path: path.to_owned(), heading })
+        }
+    }
+}
+
+/// The first section that a bundle lacks: there is no such heading, or nothing under it.
+pub fn missing(bundle: &Bundle) -> Option<&'static str> {
+    let text = format!("{}\n\n{}", bundle.baseline, bundle.instructions);
+    HEADINGS.into_iter().find(|heading| {
+        let mut lines = text.lines().skip_while(|line| line.trim_end() != *heading).skip(1);
+        lines.find(|line| !line.trim().is_empty()).is_none_or(|line| line.starts_with('#'))
+    })
+}
+
+#[cfg(test)]
+mod tests;

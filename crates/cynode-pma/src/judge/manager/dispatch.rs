@@ -1,0 +1,253 @@
+//! Who does a unit, with what context: by the tables and preferences alone. No model is asked.
+
+use std::collections::BTreeMap;
+
+use cynode_core::{
+    agents::AgentRole,
+    judgement::{Assignment, UnitKind, assign, review::ReviewOptions},
+    names::DottedKey,
+    workflow::plan::Plan,
+};
+use cynode_wire::{
+    handoffs::{Assigned, HandoffAnswer, ProjectContext, ReadyUnit, TaskFacts},
+    work::{
+        CommitRule, Placement, RevisionFeedback, SandboxNeeds, StructuredContext, Work,
+        WorkerChoice,
+    },
+    workflow::{Finding, Severity},
+};
+use serde_json::Value;
+
+use super::{
+    super::{
+        fence,
+        unit::{Brief, UnitPayload, find, is_path},
+    },
+    criteria, options, preference,
+};
+use crate::desk::{Desk, Trouble};
+
+/// The coding agent that is sent when nobody says which.
+pub const DEFAULT_WORKER: &str = "goose";
+
+const WORKERS: &str = "agents.project_manager.workers";
+const PLACEMENT: &str = "agents.project_manager.placement";
+
+/// How a reviewer's report is to look, so that code can read it.
+const REVIEW_REPORT: &str = "Report `review_approved` or `review_changes_requested` with `details` of this form: \
+    {\"critical_issues\": [], \"major_issues\": [], \"minor_issues\": [], \"summary\": \"\"}; an issue is \
+    {\"description\": \"\", \"file_location\": \"path:line\", \"how_to_fix\": \"\"}. Critical must be mended, major should be, minor could be.";
+/// How a tester's report is to look.
+const TEST_REPORT: &str = "Run what the project has; do not mend anything. Report `tests_passed` or `tests_failed` with `details` of this form: \
+    {\"passed\": 0, \"failed\": 0, \"command\": \"\", \"failures\": []}.";
+
+/// Where the architect writes down how something is built.
+pub fn spec_path(task: &TaskFacts) -> String {
+    artifact("specs", task)
+}
+
+/// Where the designer writes down what people see.
+pub fn design_path(task: &TaskFacts) -> String {
+    artifact("designs", task)
+}
+
+fn artifact(directory: &str, task: &TaskFacts) -> String {
+    let good = is_path(&task.name) && !task.name.contains('/');
+    format!("docs/{directory}/{}.md", if good { task.name.as_str() } else { "task" })
+}
+
+pub(super) fn dispatch(desk: &Desk<'_>, units: &[ReadyUnit]) -> Result<HandoffAnswer, Trouble> {
+    let context = &desk.handoff.context;
+    let scene = Scene {
+        task: super::task(desk)?,
+        plan: context.planned.as_ref().map(|planned| &planned.plan),
+        project: super::project(desk),
+        options: options(desk),
+        preferences: &context.preferences,
+    };
+    let assignments = units
+        .iter()
+        .map(|unit| Ok(Assigned { unit: unit.unit.clone(), work: scene.work(unit)? }))
+        .collect::<Result<_, Trouble>>()?;
+    Ok(HandoffAnswer::Assigned { assignments })
+}
+
+struct Scene<'a> {
+    task: &'a TaskFacts,
+    plan: Option<&'a Plan>,
+    project: ProjectContext,
+    options: ReviewOptions,
+    preferences: &'a BTreeMap<DottedKey, Value>,
+}
+
+impl Scene<'_> {
+    fn work(&self, unit: &ReadyUnit) -> Result<Work, Trouble> {
+        let payload = UnitPayload::read(&unit.unit, &unit.payload)?;
+        let assignment = assign(payload.scope, payload.kind);
+        Ok(Work {
+            role: assignment.role,
+            worker: self.worker(assignment),
+            context: self.context(unit, &payload),
+            models: vec![assignment.tier.model_id()],
+            tools: None,
+            sandbox: SandboxNeeds::default(),
+            placement: self.placement(),
+            commit: match payload.kind {
+                UnitKind::Review | UnitKind::Test => CommitRule::Never,
+                UnitKind::Implementation | UnitKind::Fix => CommitRule::Required,
+                UnitKind::Init | UnitKind::Spec | UnitKind::Design => CommitRule::IfChanged,
+            },
+        })
+    }
+
+    /// The worker that preferences name for the role, else for the kind of worker, else the default.
+    fn worker(&self, assignment: Assignment) -> WorkerChoice {
+        let keys = [assignment.role.as_str(), assignment.worker.as_str()];
+        for key in keys.map(|name| format!("{WORKERS}.{name}")) {
+            let Some(value) = preference(self.preferences, &key) else { continue };
+            match serde_json::from_value(value.clone()) {
+                Ok(worker) => return worker,
+                Err(_) => {
+                    tracing::warn!(event = "preference.unusable", key, "it names no worker");
+                }
+            }
+        }
+        WorkerChoice::Acp { agent: DEFAULT_WORKER.to_owned() }
+    }
+
+    /// Where people want it to run. Among the machines that are left, the registry takes turns.
+    fn placement(&self) -> Placement {
+        let text = |value: &Value| {
+            value.as_str().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        let node = preference(self.preferences, &format!("{PLACEMENT}.node")).and_then(text);
+        let labels = match preference(self.preferences, &format!("{PLACEMENT}.labels")) {
+            Some(Value::Array(labels)) => labels.iter().filter_map(text).collect(),
+            Some(one) => text(one).into_iter().collect(),
+            None => Vec::new(),
+        };
+        Placement { node, labels }
+    }
+
+    fn context(&self, unit: &ReadyUnit, payload: &UnitPayload) -> StructuredContext {
+        let UnitPayload { kind, ref brief, iteration, .. } = *payload;
+        let mut requirements = brief.requirements.clone();
+        if self.answers_for_the_task(kind, iteration) {
+            let criteria = criteria(self.task).into_iter().map(|text| fence::line(&text, 600));
+            requirements.extend(criteria.filter(|text| !brief.requirements.contains(text)));
+        }
+        let mut constraints = brief.constraints.clone();
+        match kind {
+            UnitKind::Review => constraints.push(REVIEW_REPORT.to_owned()),
+            UnitKind::Test => constraints.push(TEST_REPORT.to_owned()),
+            UnitKind::Init
+            | UnitKind::Spec
+            | UnitKind::Design
+            | UnitKind::Implementation
+            | UnitKind::Fix => {}
+        }
+        constraints.extend(brief.checks.iter().map(|check| {
+            format!("This must succeed in the end: `{}`", check.argv.join(" ").replace('`', "'"))
+        }));
+        let mut patterns = self.project.patterns.clone();
+        if !self.project.build_commands.is_empty() {
+            let commands = self.project.build_commands.join("; ");
+            patterns.entry("build and test".to_owned()).or_insert(commands);
+        }
+        StructuredContext {
+            task_summary: self.summary(unit, kind),
+            requirements,
+            architecture: self.project.architecture.clone(),
+            key_paths: self.project.key_paths.clone(),
+            patterns,
+            files_to_modify: brief.files_to_modify.clone(),
+            files_to_read_first: brief.files_to_read_first.clone(),
+            pattern_reference: brief.pattern_reference.clone(),
+            constraints,
+            spec_artifact_path: self.left_by(unit, UnitKind::Spec).then(|| spec_path(self.task)),
+            design_artifact_path: self
+                .left_by(unit, UnitKind::Design)
+                .then(|| design_path(self.task)),
+            revision_feedback: self.feedback(unit, brief),
+        }
+    }
+
+    /// Whether a unit must show what the whole task must show. One of several answers for its own part, and whoever mends for what
+    /// was found.
+    fn answers_for_the_task(&self, kind: UnitKind, iteration: u32) -> bool {
+        match kind {
+            UnitKind::Init => false,
+            UnitKind::Fix => iteration == 0,
+            UnitKind::Spec | UnitKind::Design | UnitKind::Review | UnitKind::Test => true,
+            UnitKind::Implementation => {
+                let units = self.plan.map_or(&[][..], |plan| plan.steps());
+                let same = |payload: &UnitPayload| payload.kind == UnitKind::Implementation;
+                units.iter().filter_map(UnitPayload::of).filter(same).count() <= 1
+            }
+        }
+    }
+
+    /// What is to be done, in one or two sentences.
+    fn summary(&self, unit: &ReadyUnit, kind: UnitKind) -> String {
+        let title = fence::line(&unit.title, 400);
+        let task = fence::line(&self.task.description, 400);
+        let whole = title.trim_end_matches('.') == task.trim_end_matches('.');
+        match kind {
+            UnitKind::Review => {
+                format!("Judge the change in this workspace. It was made for: {task}")
+            }
+            UnitKind::Test => format!("Try the change in this workspace. It was made for: {task}"),
+            UnitKind::Init
+            | UnitKind::Spec
+            | UnitKind::Design
+            | UnitKind::Implementation
+            | UnitKind::Fix
+                if whole =>
+            {
+                title
+            }
+            UnitKind::Init
+            | UnitKind::Spec
+            | UnitKind::Design
+            | UnitKind::Implementation
+            | UnitKind::Fix => {
+                format!("{} (The whole task: {task})", title.trim_end_matches('.'))
+            }
+        }
+    }
+
+    /// Whether a unit of that kind is done that this one builds on.
+    fn left_by(&self, unit: &ReadyUnit, kind: UnitKind) -> bool {
+        let Some(plan) = self.plan else { return false };
+        unit.results.keys().filter_map(|key| key.parse().ok()).any(|key| {
+            find(plan, &key)
+                .is_some_and(|(_, payload)| payload.kind == kind && payload.iteration == 0)
+        })
+    }
+
+    /// What the last attempt, or the review, got wrong.
+    fn feedback(&self, unit: &ReadyUnit, brief: &Brief) -> Option<RevisionFeedback> {
+        let kept = |finding: &&Finding| match finding.severity {
+            Severity::Critical | Severity::Major | Severity::Note => true,
+            Severity::Minor => !self.options.skip_minor_issues,
+        };
+        let mut findings: Vec<Finding> = unit.findings.iter().filter(kept).cloned().collect();
+        let again = !findings.is_empty();
+        for finding in brief.findings.iter().filter(kept) {
+            if !findings.contains(finding) {
+                findings.push(finding.clone());
+            }
+        }
+        let summary = match (findings.is_empty(), again) {
+            (true, _) => return None,
+            (false, true) => "The last attempt was not good.",
+            (false, false) => "This was found when the change was judged.",
+        };
+        Some(RevisionFeedback { summary: summary.to_owned(), findings })
+    }
+}
+
+/// The role whose report decides about a unit of that kind.
+pub(super) fn reporter(payload: &UnitPayload) -> AgentRole {
+    assign(payload.scope, payload.kind).role
+}

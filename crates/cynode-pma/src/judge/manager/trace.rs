@@ -1,0 +1,104 @@
+//! The making of a plan, step by step: kept with the plan, and told in the log.
+
+use cynode_core::workflow::plan::Plan;
+use cynode_wire::handoffs::TraceEvent;
+use serde_json::{Value, json};
+
+use super::super::{rank::Ranked, unit::UnitPayload};
+use crate::desk::Desk;
+
+/// Why planning ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The plan covers the goal.
+    GoalMet,
+    /// No more steps may be planned.
+    MaxSteps,
+    /// A tool or a model came to nothing; nothing more of this attempt is done.
+    ToolFailure,
+    /// There was nothing to look at: the plan rests on the words alone.
+    NoRelevantTool,
+}
+
+impl Stop {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::GoalMet => "goal_met",
+            Self::MaxSteps => "max_steps",
+            Self::ToolFailure => "tool_failure",
+            Self::NoRelevantTool => "no_relevant_tool",
+        }
+    }
+}
+
+/// The trace of one planning.
+pub(super) struct Trace {
+    id: String,
+    profile: String,
+    events: Vec<TraceEvent>,
+}
+
+impl Trace {
+    pub(super) fn start(desk: &Desk<'_>, attempt: u32, again: bool) -> Self {
+        let context = &desk.handoff.context;
+        let profile = super::preference(&context.preferences, "agents.project_manager.profile")
+            .and_then(Value::as_str)
+            .unwrap_or("default");
+        let mut trace =
+            Self { id: context.trace_id.clone(), profile: profile.to_owned(), events: Vec::new() };
+        trace.add(
+            "plan:start",
+            0,
+            json!({ "attempt": attempt, "again": again, "max_steps": desk.max_steps }),
+        );
+        trace
+    }
+
+    /// The tools that the goal is about.
+    pub(super) fn tools(&mut self, ranked: &[Ranked<'_>], of: usize) {
+        let selected: Vec<_> =
+            ranked.iter().map(|tool| json!({ "name": tool.name, "score": tool.score })).collect();
+        self.add("plan:tools", 0, json!({ "selected": selected, "of": of }));
+    }
+
+    /// The units: what was looked at, why, and what is to be done.
+    fn steps(&mut self, plan: &Plan) {
+        for (index, unit) in plan.steps().iter().enumerate() {
+            let kind = UnitPayload::of(unit).map(|payload| payload.kind.as_str());
+            let step = u32::try_from(index + 1).unwrap_or(u32::MAX);
+            let data = json!({
+                "observe": unit.depends_on, "reason": unit.title, "act": { "unit": unit.key, "kind": kind },
+            });
+            self.add("plan:step", step, data);
+        }
+    }
+
+    /// Planning failed: said in the log, since there is no plan to keep it with.
+    pub(super) fn failed(mut self) {
+        self.stop(Stop::ToolFailure);
+    }
+
+    /// Planning came to an end.
+    pub(super) fn finish(mut self, plan: &Plan, stop: Stop) -> Vec<TraceEvent> {
+        self.steps(plan);
+        self.stop(stop);
+        self.add("plan:finish", 0, json!({ "units": plan.steps().len() }));
+        self.events
+    }
+
+    fn stop(&mut self, stop: Stop) {
+        self.add("plan:stop", 0, json!({ "condition": stop.as_str() }));
+    }
+
+    fn add(&mut self, event: &str, step: u32, data: Value) {
+        let Self { id: trace_id, profile, .. } = self;
+        tracing::info!(event, trace_id, step, profile, "planning");
+        self.events.push(TraceEvent {
+            event: event.to_owned(),
+            trace_id: trace_id.clone(),
+            step,
+            profile: profile.clone(),
+            data,
+        });
+    }
+}

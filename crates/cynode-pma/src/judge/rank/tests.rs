@@ -1,0 +1,99 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn told(goal: &str, most: usize) -> Vec<&'static str> {
+    rank(goal, MANAGER_TOOLS, most).into_iter().map(|tool| tool.name).collect()
+}
+
+#[test]
+fn a_goal_selects_the_tools_it_is_about_and_no_others() {
+    assert_eq!(told("Search the web for a page", 5), ["web.fetch", "web.search", "git.read"]);
+    assert_eq!(told("read file", 1), ["git.read"]);
+}
+
+#[test]
+fn a_goal_of_stop_words_or_about_something_else_selects_nothing() {
+    for goal in ["", "the and of", "please do it for me now", "!!! ???", "Zebra crossing"] {
+        assert_eq!(told(goal, 50), [""; 0], "{goal}");
+    }
+}
+
+#[test]
+fn equal_scores_are_in_the_order_of_the_names_whatever_the_order_of_the_tools() {
+    let tools = ["b.make", "a.make", "c.make"].map(|name| Tool { name, description: "" });
+    let names: Vec<_> = rank("make", &tools, 3).into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names, ["a.make", "b.make", "c.make"]);
+}
+
+#[test]
+fn punctuation_case_and_endings_do_not_matter() {
+    let tools = [Tool { name: "echo.say", description: "Repeating texts." }];
+    for goal in ["Echo!", "ECHO", "repeats", "a (repeated) text", "texts"] {
+        assert_eq!(rank(goal, &tools, 1).len(), 1, "{goal}");
+    }
+    assert!(rank("ech", &tools, 1).is_empty());
+}
+
+#[test]
+fn the_planner_never_returns_all_tools_for_a_goal_that_is_not_about_all() {
+    // Even a goal made of the whole catalogue's favourite words leaves some out.
+    let goal = "List the files of the project and read the task";
+    let all = MANAGER_TOOLS.len();
+    let selected = rank(goal, MANAGER_TOOLS, all);
+    assert!(!selected.is_empty() && selected.len() < all, "{selected:?}");
+}
+
+#[test]
+fn the_stop_words_are_sorted_so_that_they_are_found() {
+    assert!(STOP_WORDS.is_sorted());
+}
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-e]{1,3}", Just("the".to_owned()), Just("of".to_owned())]
+}
+
+fn sentence() -> impl Strategy<Value = String> {
+    prop::collection::vec(word(), 0..6).prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn only_tools_that_share_a_word_are_selected_and_in_order(
+        goal in sentence(),
+        tools in prop::collection::btree_map("[a-z]{1,4}\\.[a-z]{1,4}", sentence(), 0..12),
+        most in 0_usize..15,
+    ) {
+        let tools: Vec<Tool<'_>> =
+            tools.iter().map(|(name, description)| Tool { name, description }).collect();
+        let ranked = rank(&goal, &tools, most);
+        prop_assert!(ranked.len() <= most);
+        for pair in ranked.windows(2) {
+            prop_assert!((pair[1].score, pair[0].name) < (pair[0].score, pair[1].name)
+                || pair[0].score > pair[1].score);
+        }
+        let goal_words = words(&goal);
+        let related = |tool: &Tool<'_>| {
+            let mut known = words(tool.name);
+            known.extend(words(tool.description));
+            known.intersection(&goal_words).next().is_some()
+        };
+        let matching = tools.iter().filter(|tool| related(tool)).count();
+        prop_assert_eq!(ranked.len(), matching.min(most));
+        for tool in &ranked {
+            prop_assert!(tool.score > 0.0 && tool.score <= 1.0);
+        }
+        // Never all, unless each one is about the goal.
+        if tools.len() > 1 && matching < tools.len() {
+            prop_assert!(ranked.len() < tools.len());
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_tools_does_not_matter(goal in sentence(), seed in 0_usize..50) {
+        let mut tools: Vec<Tool<'_>> = MANAGER_TOOLS.to_vec();
+        let turn = seed % tools.len();
+        tools.rotate_left(turn);
+        prop_assert_eq!(rank(&goal, &tools, 5), rank(&goal, MANAGER_TOOLS, 5));
+    }
+}

@@ -1,0 +1,7 @@
+//! Whole handoffs, with scripted answers of models and tools.
+
+mod judging;
+mod planning;
+mod rest;
+mod story;
+mod support;

@@ -1,0 +1,404 @@
+use std::collections::BTreeMap;
+
+use cynode_core::agents::AgentRole;
+use cynode_wire::{
+    handoffs::{
+        Analysed, AnalysisStatus, Handoff, HandoffAnswer, HandoffRequest, Judge, JudgedOutcome,
+        Planned, Revision,
+    },
+    reports::{ReportKind, ReportView},
+    workflow::{Finding, Severity},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::support::{
+    Script, Tools, answer, asked, class, handoff, judged, judging, plan, planned, planning, prefer,
+    report, run, said, scope, task_id, tests, unit,
+};
+use crate::{
+    desk::{ThinkKind, Trouble},
+    judge::{Outcome, manager::TESTS_WANTED},
+};
+
+const WORDS: &str = "Do something";
+
+async fn of(size: &str) -> Planned {
+    let answers = [class("feature_request"), scope(size), plan(&[unit("Add it")])];
+    let tools = Tools::with_files(&[("AGENTS.md", "Pages over storage."), ("src/main.rs", "")]);
+    planned(run(&handoff(WORDS, planning()), &Script::of(&answers), &tools).await)
+}
+
+fn verifying(planned: &Planned, judge: Judge, reports: Vec<ReportView>) -> Handoff {
+    let mut handoff = handoff(WORDS, HandoffRequest::Verify(judge));
+    handoff.context.reports = reports;
+    handoff.context.planned = Some(Box::new(planned.clone()));
+    handoff
+}
+
+async fn verified(handoff: &Handoff, script: &Script) -> Result<Outcome, Trouble> {
+    run(handoff, script, &Tools::default()).await
+}
+
+fn issue(text: &str) -> Value {
+    json!({"description": text, "file_location": "src/main.rs:1", "how_to_fix": "mend it"})
+}
+
+fn wants_changes(critical: usize, major: usize, minor: usize) -> Value {
+    let some = |n: usize, what: &str| vec![issue(what); n];
+    json!({
+        "critical_issues": some(critical, "it crashes"), "major_issues": some(major, "no test"),
+        "minor_issues": some(minor, "spaces"), "summary": "not yet",
+    })
+}
+
+fn reviewed(unit: &str, kind: ReportKind, details: Value) -> Vec<ReportView> {
+    vec![report(AgentRole::Reviewer, unit, kind, details)]
+}
+
+/// A review unit that was made after so many rounds.
+fn review_after(planned: &Planned, rounds: u32) -> Judge {
+    let mut judge = judging(planned, "review", json!({"summary": "done"}));
+    judge.payload["iteration"] = json!(rounds);
+    judge
+}
+
+#[tokio::test]
+async fn the_first_and_second_failed_review_go_back_and_the_third_goes_on_with_the_issues_noted() {
+    let planned = of("small").await;
+    let script = Script::default();
+    let mut outcomes = Vec::new();
+    for rounds in 0..3 {
+        let details = wants_changes(0, 1, 1);
+        let reports = reviewed("review", ReportKind::ReviewChangesRequested, details);
+        let handoff = verifying(&planned, review_after(&planned, rounds), reports);
+        let judgement = judged(verified(&handoff, &script).await);
+        assert_eq!(
+            judgement.findings,
+            [
+                Finding {
+                    severity: Severity::Major,
+                    text: "src/main.rs:1: no test (mend it)".into()
+                },
+                Finding {
+                    severity: Severity::Minor,
+                    text: "src/main.rs:1: spaces (mend it)".into()
+                },
+            ]
+        );
+        outcomes.push((judgement.outcome, judgement.note));
+    }
+    assert_eq!(
+        outcomes,
+        [
+            (
+                JudgedOutcome::Revise,
+                "the review wants changes (0 critical, 1 major): revision 1 of 2".to_owned()
+            ),
+            (
+                JudgedOutcome::Revise,
+                "the review wants changes (0 critical, 1 major): revision 2 of 2".to_owned()
+            ),
+            (
+                JudgedOutcome::Accept,
+                "the review still wants changes after 2 revisions; it goes on with the issues noted"
+                    .to_owned()
+            ),
+        ]
+    );
+    assert!(script.kinds().is_empty(), "a rule decides, no model");
+}
+
+#[tokio::test]
+async fn something_critical_after_the_last_revision_is_for_a_person_whose_word_decides() {
+    let planned = of("small").await;
+    let script = Script::default();
+    let with = |words: Option<&str>| {
+        let mut judge = review_after(&planned, 2);
+        judge.answer = words.map(said);
+        let details = wants_changes(1, 0, 0);
+        let reports = reviewed("review", ReportKind::ReviewChangesRequested, details);
+        verifying(&planned, judge, reports)
+    };
+    let question = asked(verified(&with(None), &script).await);
+    assert_eq!(
+        question,
+        "After 2 revisions the review is still not good:\n- src/main.rs:1: it crashes (mend it)\n\
+         Answer `proceed` to take it as it is, `stop` to give the task up, or say what is to be done."
+    );
+    let outcome = async |words| judged(verified(&with(Some(words)), &script).await).outcome;
+    assert_eq!(outcome("stop").await, JudgedOutcome::GiveUp);
+    assert_eq!(outcome("proceed").await, JudgedOutcome::Accept);
+    assert_eq!(outcome("Leave the cache out").await, JudgedOutcome::Revise);
+}
+
+#[tokio::test]
+async fn preferences_change_how_often_and_whether_minor_issues_count() {
+    let planned = of("small").await;
+    let script = Script::default();
+    let details = wants_changes(0, 0, 1);
+    let reports = reviewed("review", ReportKind::ReviewChangesRequested, details);
+    let mut handoff = verifying(&planned, review_after(&planned, 0), reports);
+    prefer(&mut handoff, "agents.project_manager.review.skip_minor_issues", json!(false));
+    assert_eq!(judged(verified(&handoff, &script).await).outcome, JudgedOutcome::Revise);
+    prefer(&mut handoff, "agents.project_manager.review.max_review_iterations", json!(0));
+    assert_eq!(judged(verified(&handoff, &script).await).outcome, JudgedOutcome::Accept);
+    prefer(&mut handoff, "agents.project_manager.review.on_limit", json!("escalate"));
+    assert!(asked(verified(&handoff, &script).await).starts_with("After 0 revisions"));
+}
+
+#[tokio::test]
+async fn a_review_without_a_verdict_of_its_reviewer_is_done_again() {
+    let planned = of("small").await;
+    let script = Script::default();
+    let approved = ReportKind::ReviewApproved;
+    let cases = [
+        vec![],
+        // Whoever wrote it does not judge it.
+        vec![report(AgentRole::Developer, "review", approved, json!({}))],
+        // A verdict about something else.
+        vec![report(AgentRole::Reviewer, "other", approved, json!({}))],
+        // Something that is no verdict.
+        vec![report(AgentRole::Reviewer, "review", ReportKind::WorkCompleted, json!({}))],
+        // A verdict that cannot be read.
+        vec![report(AgentRole::Reviewer, "review", approved, json!({"verdict": "lgtm"}))],
+    ];
+    for reports in cases {
+        let handoff = verifying(&planned, review_after(&planned, 0), reports);
+        let judgement = judged(verified(&handoff, &script).await);
+        assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+        assert_eq!(judgement.findings.len(), 1);
+        assert_eq!(judgement.findings[0].severity, Severity::Critical);
+    }
+}
+
+#[tokio::test]
+async fn the_last_verdict_counts_and_a_bare_no_is_told_by_its_summary() {
+    let planned = of("small").await;
+    let script = Script::default();
+    let mut reports = reviewed("review", ReportKind::ReviewApproved, Value::Null);
+    reports.extend(reviewed("review", ReportKind::ReviewChangesRequested, Value::Null));
+    let handoff = verifying(&planned, review_after(&planned, 0), reports);
+    let judgement = judged(verified(&handoff, &script).await);
+    assert_eq!(judgement.outcome, JudgedOutcome::Revise);
+    assert_eq!(
+        judgement.findings,
+        [Finding { severity: Severity::Major, text: "That is what I did.".to_owned() }]
+    );
+}
+
+#[tokio::test]
+async fn a_good_review_that_needs_tests_sends_for_them_and_a_workflow_with_tests_asks_nobody() {
+    let planned = of("small").await;
+    let reports = reviewed("review", ReportKind::ReviewApproved, json!({}));
+    let handoff = verifying(&planned, review_after(&planned, 0), reports.clone());
+    let script = Script::of(&[tests(true)]);
+    let judgement = judged(verified(&handoff, &script).await);
+    assert_eq!(judgement.outcome, JudgedOutcome::Revise);
+    assert!(judgement.findings[0].text.starts_with(TESTS_WANTED));
+    assert_eq!(judgement.recommended_actions, ["dotnet test"]);
+
+    let planned = of("large").await;
+    let handoff = verifying(&planned, review_after(&planned, 0), reports);
+    let script = Script::default();
+    assert_eq!(judged(verified(&handoff, &script).await).outcome, JudgedOutcome::Accept);
+    assert!(script.kinds().is_empty());
+}
+
+#[tokio::test]
+async fn tests_pass_by_what_the_tester_counted_and_not_by_the_word() {
+    let planned = of("large").await;
+    let script = Script::default();
+    let tested = |kind, details: Value, rounds: u32| {
+        let mut judge = judging(&planned, "test", json!({"summary": "done"}));
+        judge.payload["iteration"] = json!(rounds);
+        verifying(&planned, judge, vec![report(AgentRole::Tester, "test", kind, details)])
+    };
+    let (yes, no) = (ReportKind::TestsPassed, ReportKind::TestsFailed);
+    let failed = json!({"passed": 3, "failed": 1, "failures": ["sums_are_right"]});
+    let outcome = async |handoff: Handoff| judged(verified(&handoff, &script).await);
+
+    let good = outcome(tested(yes, json!({"passed": 4}), 0)).await;
+    assert_eq!((good.outcome, good.note.as_str()), (JudgedOutcome::Accept, "the tests passed (4)"));
+    let claimed = outcome(tested(yes, failed.clone(), 0)).await;
+    assert_eq!(claimed.outcome, JudgedOutcome::Revise, "a yes with failures is no yes");
+    let bad = outcome(tested(no, failed.clone(), 1)).await;
+    assert_eq!(bad.outcome, JudgedOutcome::Revise);
+    assert_eq!(
+        bad.findings,
+        [Finding { severity: Severity::Major, text: "sums_are_right".to_owned() }]
+    );
+    let last = tested(no, failed.clone(), 2);
+    assert!(asked(verified(&last, &script).await).starts_with("After 2 revisions the test"));
+    let mut loose = tested(no, failed, 2);
+    prefer(&mut loose, "agents.project_manager.review.require_tests_pass", json!(false));
+    assert_eq!(outcome(loose).await.outcome, JudgedOutcome::Accept);
+    let silent = verifying(&planned, judging(&planned, "test", json!({})), vec![]);
+    assert_eq!(outcome(silent).await.outcome, JudgedOutcome::Redo);
+}
+
+// Units that an analyst judges.
+
+fn analysed(status: AnalysisStatus, findings: &[Severity]) -> Analysed {
+    let found = |severity: &Severity| Finding { severity: *severity, text: "found".to_owned() };
+    Analysed {
+        task_id: task_id(),
+        status,
+        findings: findings.iter().map(found).collect(),
+        recommended_actions: vec!["mend it".to_owned()],
+        preferences_applied: BTreeMap::new(),
+    }
+}
+
+async fn developed(output: Value) -> Handoff {
+    let planned = of("small").await;
+    let judge = judging(&planned, "add-it", output);
+    verifying(&planned, judge, vec![])
+}
+
+#[tokio::test]
+async fn findings_of_an_analyst_decide_what_follows() {
+    use AnalysisStatus::{Fail, NeedsClarification, Pass};
+    use Severity::{Critical, Major, Minor, Note};
+    let script = Script::default();
+    let cases: [(AnalysisStatus, &[Severity], Option<JudgedOutcome>); 9] = [
+        (Pass, &[], Some(JudgedOutcome::Accept)),
+        (Pass, &[Minor, Note], Some(JudgedOutcome::Accept)),
+        (Pass, &[Critical], Some(JudgedOutcome::Redo)),
+        (Fail, &[Critical], Some(JudgedOutcome::Redo)),
+        (Fail, &[Major], Some(JudgedOutcome::Redo)),
+        (Fail, &[], Some(JudgedOutcome::Redo)),
+        (Fail, &[Minor], Some(JudgedOutcome::Accept)),
+        (NeedsClarification, &[Note], None),
+        (NeedsClarification, &[Major], None),
+    ];
+    for (status, findings, wanted) in cases {
+        let mut handoff = developed(json!({"summary": "done"})).await;
+        handoff.delegated = vec![analysed(status, findings)];
+        let outcome = verified(&handoff, &script).await;
+        match (answer(outcome), wanted) {
+            (HandoffAnswer::Judged(judgement), Some(wanted)) => {
+                assert_eq!(judgement.outcome, wanted, "{status:?} {findings:?}");
+                assert_eq!(judgement.recommended_actions, ["mend it"]);
+            }
+            (HandoffAnswer::Ask { .. }, None) => {}
+            (other, wanted) => panic!("{status:?} {findings:?}: {other:?}, not {wanted:?}"),
+        }
+    }
+    assert!(script.kinds().is_empty());
+}
+
+#[tokio::test]
+async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_itself() {
+    let mut handoff = developed(json!({"summary": "done"})).await;
+    prefer(&mut handoff, "agents.project_manager.analysts.enabled", json!(false));
+    let found = json!({
+        "reason": "nothing shows it", "findings": [{"text": "no test", "severity": "major"}],
+        "recommended_actions": ["add one"], "status": "fail",
+    });
+    let script = Script::of(&[(ThinkKind::ReviewArtifact, found)]);
+    let judgement = judged(verified(&handoff, &script).await);
+    assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+    assert_eq!(script.kinds(), [ThinkKind::ReviewArtifact]);
+    // Anything but a plain no leaves them on.
+    prefer(&mut handoff, "agents.project_manager.analysts.enabled", json!("off"));
+    assert_eq!(verified(&handoff, &Script::default()).await, Ok(Outcome::Delegate));
+}
+
+#[tokio::test]
+async fn an_analysis_of_another_task_is_not_taken() {
+    let mut handoff = developed(json!({"summary": "done"})).await;
+    let other = cynode_core::ids::TaskId::from_uuid(uuid::Uuid::from_u128(77));
+    handoff.delegated = vec![Analysed { task_id: other, ..analysed(AnalysisStatus::Pass, &[]) }];
+    let outcome = verified(&handoff, &Script::default()).await;
+    assert_eq!(outcome, Err(Trouble::Permanent("an analyst answered about another task".into())));
+}
+
+#[tokio::test]
+async fn an_agent_whose_last_word_was_a_question_is_not_done() {
+    let mut handoff = developed(json!({"summary": "done"})).await;
+    let clarify = ReportKind::NeedsClarification;
+    handoff.context.reports = vec![report(AgentRole::Developer, "add-it", clarify, json!({}))];
+    let question = asked(verified(&handoff, &Script::default()).await);
+    assert!(
+        question.starts_with(
+            "The developer of `Add it` says (needs_clarification):\nThat is what I did."
+        )
+    );
+    let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
+    judge.answer = Some(said("Use the new colours"));
+    let judgement = judged(verified(&handoff, &Script::default()).await);
+    assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+    assert_eq!(judgement.findings[0].text, "a person says: Use the new colours");
+}
+
+#[tokio::test]
+async fn a_unit_that_was_not_planned_here_is_not_judged_here() {
+    let mut handoff = developed(json!({})).await;
+    let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
+    judge.payload = json!({"work": "anything"});
+    assert!(matches!(verified(&handoff, &Script::default()).await, Err(Trouble::Permanent(_))));
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Drives reviews and plans in turn, as a runner does, until the review ends; gives the number of fixes.
+async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
+    let mut plan = of("small").await;
+    let mut verdicts = verdicts.iter().copied();
+    loop {
+        let review = plan.plan.steps().iter().rfind(|unit| unit.payload["kind"] == "review");
+        let key = review.unwrap().key.clone();
+        let Some((approved, critical, major, minor)) = verdicts.next() else { break };
+        let kind =
+            if approved { ReportKind::ReviewApproved } else { ReportKind::ReviewChangesRequested };
+        let reports = reviewed(key.as_str(), kind, wants_changes(critical, major, minor));
+        let judge = judging(&plan, key.as_str(), json!({"summary": "done"}));
+        let mut verify = verifying(&plan, judge, reports);
+        prefer(&mut verify, "agents.project_manager.review.max_review_iterations", json!(most));
+        let script = Script::of(&[tests(false)]);
+        let HandoffAnswer::Judged(judgement) = answer(verified(&verify, &script).await) else {
+            break;
+        };
+        if judgement.outcome != JudgedOutcome::Revise {
+            break;
+        }
+        let request = HandoffRequest::Plan {
+            before: Some(plan.plan.clone()),
+            feedback: vec![Revision::of(key, &judgement).feedback()],
+            answer: None,
+            attempt: 1,
+            begun: Vec::new(),
+        };
+        let mut handoff = handoff(WORDS, request);
+        handoff.context.planned = Some(Box::new(plan));
+        plan = planned(run(&handoff, &Script::default(), &Tools::default()).await);
+    }
+    plan.plan.steps().iter().filter(|unit| unit.payload["kind"] == "fix").count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn whatever_reviewers_say_work_goes_back_no_more_often_than_allowed(
+        verdicts in prop::collection::vec((any::<bool>(), 0_usize..2, 0_usize..2, 0_usize..2), 0..9),
+        most in 0_u32..=5,
+    ) {
+        let fixes = wait(rounds(&verdicts, most));
+        prop_assert!(fixes <= usize::try_from(most).unwrap());
+    }
+
+    #[test]
+    fn a_result_that_says_it_failed_is_never_accepted(
+        field in prop_oneof![Just("status"), Just("outcome"), Just("stop")],
+        word in prop_oneof![Just("failed"), Just("FAILED"), Just("error"), Just("crashed"), Just("timeout")],
+    ) {
+        let mut handoff = wait(developed(json!({"summary": "all good", field: word})));
+        handoff.delegated = vec![analysed(AnalysisStatus::Pass, &[])];
+        let judgement = judged(wait(verified(&handoff, &Script::default())));
+        prop_assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+    }
+}

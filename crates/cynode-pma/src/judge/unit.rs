@@ -1,0 +1,95 @@
+//! What the plan says of a unit: the payload that comes back when the unit is sent and when its result is judged.
+
+use cynode_core::{
+    judgement::{IssueScope, UnitKind},
+    workflow::plan::{Plan, PlannedUnit, UnitKey},
+};
+use cynode_wire::workflow::Finding;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::desk::Trouble;
+
+/// The payload of a unit. Others may add fields of their own; they are not ours to read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitPayload {
+    /// What kind of work it is.
+    pub kind: UnitKind,
+    /// How much the whole task touches.
+    pub scope: IssueScope,
+    /// What its agent is told.
+    #[serde(default)]
+    pub brief: Brief,
+    /// How often work had been sent back when the unit was made.
+    #[serde(default)]
+    pub iteration: u32,
+}
+
+/// What the agent of a unit is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Brief {
+    /// The files to change.
+    pub files_to_modify: Vec<String>,
+    /// The files to read first.
+    pub files_to_read_first: Vec<String>,
+    /// An example to follow.
+    pub pattern_reference: Option<String>,
+    /// What must not be done otherwise.
+    pub constraints: Vec<String>,
+    /// What must hold.
+    pub requirements: Vec<String>,
+    /// Commands that succeed when it is done well.
+    pub checks: Vec<Check>,
+    /// What is to be mended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+}
+
+/// A command that shows something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+}
+
+impl UnitPayload {
+    /// Reads the payload of a unit; one that was not planned here cannot be judged here.
+    pub fn read(unit: &UnitKey, payload: &Value) -> Result<Self, Trouble> {
+        serde_json::from_value(payload.clone()).map_err(|error| {
+            Trouble::Permanent(format!("the plan says nothing usable of unit `{unit}`: {error}"))
+        })
+    }
+
+    /// The payload of a unit of a plan.
+    pub fn of(unit: &PlannedUnit) -> Option<Self> {
+        serde_json::from_value(unit.payload.clone()).ok()
+    }
+
+    /// As it is kept in the plan.
+    pub fn value(&self) -> Result<Value, Trouble> {
+        serde_json::to_value(self)
+            .map_err(|error| Trouble::Permanent(format!("a unit cannot be written: {error}")))
+    }
+}
+
+/// The unit of that key in a plan, with what the plan says of it.
+pub fn find<'a>(plan: &'a Plan, key: &UnitKey) -> Option<(&'a PlannedUnit, UnitPayload)> {
+    let unit = plan.steps().iter().find(|unit| unit.key == *key)?;
+    Some((unit, UnitPayload::of(unit)?))
+}
+
+/// Whether a plan has a unit of that kind.
+pub fn has(plan: &Plan, kind: UnitKind) -> bool {
+    plan.steps().iter().filter_map(UnitPayload::of).any(|payload| payload.kind == kind)
+}
+
+/// Whether a text is a path inside a repository that an agent can be pointed to.
+pub fn is_path(text: &str) -> bool {
+    !text.is_empty()
+        && text.chars().count() <= 300
+        && !text.starts_with(['/', '~', '-'])
+        && !text.contains(['\\', '`', '\n'])
+        && !text.chars().any(char::is_control)
+        && text.split('/').all(|part| part != "..")
+}

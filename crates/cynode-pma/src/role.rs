@@ -1,0 +1,43 @@
+//! The two roles. A process has one for its whole life.
+
+use std::fmt;
+
+use cynode_core::agents::AgentRole;
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Plans, dispatches, decides, chats.
+    ProjectManager,
+    /// Verifies one task.
+    ProjectAnalyst,
+}
+
+impl Role {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::ProjectManager, Self::ProjectAnalyst];
+
+    /// The role among those of all agents.
+    pub const fn agent(self) -> AgentRole {
+        match self {
+            Self::ProjectManager => AgentRole::ProjectManager,
+            Self::ProjectAnalyst => AgentRole::ProjectAnalyst,
+        }
+    }
+
+    /// The name that people write.
+    pub const fn as_str(self) -> &'static str {
+        self.agent().as_str()
+    }
+
+    /// The role of exactly that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,243 @@
+//! Thinking at the egress.
+
+use std::time::Duration;
+
+use cynode_core::models::Tier;
+use cynode_pma::{
+    brain::{Check, Live, Voice, digest},
+    desk::{Ask, Brain as _, Trouble},
+    gate::{self, Gate, Host, Pass},
+};
+use serde_json::{Value, json};
+
+use crate::fake::{self, Fake, HOST, Reply, Seen, TOKEN, TRACE};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn ask() -> Ask {
+    let labels = json!({ "type": "object", "properties": { "class": { "enum": ["a", "b"] } }, "required": ["class"] });
+    Ask {
+        step: 0,
+        kind: cynode_pma::desk::ThinkKind::Classify,
+        tier: Tier::Deep,
+        schema: labels,
+        system: "SYSTEM".into(),
+        user: "Which?".into(),
+    }
+}
+
+/// Nothing is wrong.
+const FINE: Check<'static> = &|_| Ok(());
+
+/// Asks with what the fake hands over.
+async fn think(fake: &Fake, handoff: &Value, patience: Duration) -> Result<Value, Trouble> {
+    let handoff = fake::read(handoff);
+    let http = gate::http().unwrap();
+    let host = Host::new(Gate::new(http.clone(), &fake.base), HOST.to_owned().into());
+    let endpoint = format!("{}/v1/chat/completions", fake.base);
+    let voice = Voice::new(http, endpoint, Pass::of(&handoff), patience);
+    Live::new(&handoff, voice, host, 0.7).ask(ask(), FINE).await
+}
+
+fn handoff() -> Value {
+    fake::handoff(&json!({ "kind": "summarise", "units": [] }))
+}
+
+fn whats(seen: &[Seen]) -> Vec<&str> {
+    seen.iter().map(|seen| seen.what.as_str()).collect()
+}
+
+fn good() -> Reply {
+    Reply::Text("{\"class\":\"a\"}".into())
+}
+
+#[tokio::test]
+async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_before_it_is_used()
+{
+    let fake = Fake::start().await;
+    fake.reply("model", good());
+    assert_eq!(think(&fake, &handoff(), LONG).await, Ok(json!({ "class": "a" })));
+    let seen = fake.seen();
+    assert_eq!(whats(&seen), ["model", "think.record"]);
+    let question = json!({
+        "model": "cynodeai.standard",
+        "messages": [{ "role": "system", "content": "SYSTEM" }, { "role": "user", "content": "Which?" }],
+        "temperature": 0.0,
+        "max_tokens": 512,
+        "response_format": { "type": "json_schema", "json_schema": { "name": "classify", "strict": true, "schema": {
+            "type": "object", "required": ["class"], "properties": { "class": { "enum": ["a", "b"] } }, "additionalProperties": false,
+        } } },
+    });
+    assert_eq!(seen[0].body, question);
+    let passes: Vec<_> =
+        seen.iter().map(|seen| (seen.token.as_str(), seen.trace.as_deref())).collect();
+    assert_eq!(passes, [(TOKEN, Some(TRACE)), (HOST, Some(TRACE))]);
+    let mut record = seen[1].body.clone();
+    record["thought"]["latency_ms"] = json!(0);
+    let schema_digest = record["thought"]["schema_digest"].clone();
+    assert_eq!(
+        record,
+        json!({
+            "handoff_id": "hof_00000000000000000000000000000001",
+            "fencing_token": 7,
+            "thought": { "step": 0, "kind": "classify", "prompt_digest": digest(&ask()), "schema_digest": schema_digest,
+                "model": "cynodeai.standard", "output": { "class": "a" }, "attempts": 1, "complaints": [],
+                "input_tokens": 10, "output_tokens": 3, "latency_ms": 0 },
+            "prompt": question,
+            "calls": ["call_1"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_asked_for_again_with_the_last_complaint_only() {
+    let fake = Fake::start().await;
+    fake.reply("model", Reply::Text("FIRST WRONG".into()));
+    fake.reply("model", Reply::Text("{\"class\":\"SECOND WRONG\"}".into()));
+    fake.reply("model", good());
+    assert_eq!(think(&fake, &handoff(), LONG).await, Ok(json!({ "class": "a" })));
+    let questions = fake.asked("model");
+    let users: Vec<&str> = questions
+        .iter()
+        .map(|asked| asked.body["messages"][1]["content"].as_str().unwrap())
+        .collect();
+    assert_eq!(users[0], "Which?");
+    assert!(
+        users[1].starts_with("Which?\n\nAn answer to this was not taken: it is not JSON"),
+        "{}",
+        users[1]
+    );
+    let rooms: Vec<&Value> = questions.iter().map(|asked| &asked.body["max_tokens"]).collect();
+    assert_eq!(rooms, [512, 2048, 2048]);
+    assert!(users[2].contains("`/class`") && !users[2].contains("not JSON"), "{}", users[2]);
+    // Never a conversation that grows.
+    assert!(questions.iter().all(|asked| asked.body["messages"].as_array().unwrap().len() == 2));
+    assert!(!users.iter().any(|user| user.contains("FIRST WRONG")));
+    let record = &fake.asked("think.record")[0].body;
+    assert_eq!(
+        (&record["thought"]["attempts"], &record["calls"]),
+        (&json!(3), &json!(["call_1", "call_1", "call_1"]))
+    );
+}
+
+#[tokio::test]
+async fn three_answers_that_do_not_fit_are_an_error_and_never_a_guess() {
+    let fake = Fake::start().await;
+    for _ in 0..4 {
+        fake.reply("model", Reply::Text("a, I would say".into()));
+    }
+    let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
+    assert!(
+        matches!(&trouble, Trouble::Permanent(why) if why.contains("no usable answer to `classify` in 3 attempts")),
+        "{trouble}"
+    );
+    assert_eq!(whats(&fake.seen()), ["model", "model", "model", "think.record"]);
+    assert_eq!(fake.asked("think.record")[0].body["thought"]["output"], Value::Null);
+}
+
+#[tokio::test]
+async fn silence_is_borne_once_and_then_told() {
+    let fake = Fake::start().await;
+    fake.reply("model", Reply::Never);
+    fake.reply("model", Reply::Never);
+    let trouble = think(&fake, &handoff(), Duration::from_millis(50)).await.unwrap_err();
+    assert!(
+        matches!(&trouble, Trouble::Transient(why) if why.starts_with("no model answered")),
+        "{trouble}"
+    );
+    assert_eq!(whats(&fake.seen()), ["model", "model"]);
+
+    let fake = Fake::start().await;
+    fake.reply("model", Reply::Status(503, json!({ "error": { "message": "busy" } })));
+    fake.reply("model", good());
+    assert_eq!(think(&fake, &handoff(), LONG).await, Ok(json!({ "class": "a" })));
+}
+
+#[tokio::test]
+async fn a_question_that_was_answered_before_is_not_asked_again() {
+    let fake = Fake::start().await;
+    let mut handoff = handoff();
+    let thought = |step: u32, digest: &str, output: Value| {
+        json!({ "step": step, "kind": "classify", "prompt_digest": digest, "schema_digest": "", "model": "m", "output": output,
+            "attempts": 1, "complaints": [], "input_tokens": 1, "output_tokens": 1, "latency_ms": 1 })
+    };
+    let own = digest(&ask());
+    handoff["thoughts"] = json!([
+        thought(1, &own, json!({ "class": "a" })),
+        thought(0, "another", json!({ "class": "a" })),
+        thought(0, &own, Value::Null),
+        thought(0, &own, json!({ "class": "b" })),
+    ]);
+    assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "b" })));
+    assert_eq!(fake.seen(), []);
+    // What does not fit any more is asked for anew.
+    handoff["thoughts"] = json!([thought(0, &own, json!({ "class": "gone" }))]);
+    fake.reply("model", good());
+    assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "a" })));
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_kept_is_not_used() {
+    for (reply, transient) in [
+        (Reply::Failed("fenced"), true),
+        (Reply::Refused("not_listed"), false),
+        (
+            Reply::Status(
+                401,
+                json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": 401, "message": "no" } }),
+            ),
+            false,
+        ),
+    ] {
+        let fake = Fake::start().await;
+        fake.reply("model", good());
+        fake.reply("think.record", reply);
+        let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
+        assert_eq!(matches!(trouble, Trouble::Transient(_)), transient, "{trouble}");
+        assert_eq!(whats(&fake.seen()), ["model", "think.record"]);
+    }
+}
+
+#[tokio::test]
+async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
+    for (status, code, transient) in [
+        (402, "budget_exhausted", true),
+        (402, "quota_exhausted", true),
+        (402, "task_parked", true),
+        (403, "model_not_allowed", false),
+        (429, "rate_limit_exceeded", true),
+        (401, "invalid_api_key", true),
+        (400, "", false),
+        (404, "model_not_found", false),
+    ] {
+        let fake = Fake::start().await;
+        let error = json!({ "error": { "message": "the words", "type": "t", "param": null, "code": code } });
+        fake.reply("model", Reply::Status(status, error));
+        let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
+        let expected = "the words".to_owned();
+        let expected =
+            if transient { Trouble::Transient(expected) } else { Trouble::Permanent(expected) };
+        assert_eq!(trouble, expected, "{status} {code}");
+        assert_eq!(whats(&fake.seen()), ["model"]);
+    }
+}
+
+#[tokio::test]
+async fn a_handoff_without_models_asks_nobody() {
+    let fake = Fake::start().await;
+    let mut handoff = handoff();
+    handoff["models"] = json!([]);
+    assert!(matches!(think(&fake, &handoff, LONG).await, Err(Trouble::Permanent(_))));
+    assert_eq!(fake.seen(), []);
+}
+
+#[tokio::test]
+async fn an_answer_that_leads_elsewhere_is_not_followed() {
+    let (fake, other) = (Fake::start().await, Fake::start().await);
+    fake.reply("model", Reply::Elsewhere(format!("{}/v1/chat/completions", other.base)));
+    assert!(matches!(think(&fake, &handoff(), LONG).await, Err(Trouble::Permanent(_))));
+    fake.reply("model", good());
+    fake.reply("think.record", Reply::Elsewhere(format!("{}/mcp", other.base)));
+    assert!(matches!(think(&fake, &handoff(), LONG).await, Err(Trouble::Permanent(_))));
+    assert_eq!(other.seen(), []);
+}

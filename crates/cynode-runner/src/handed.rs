@@ -1,0 +1,280 @@
+//! Agents behind the orchestrator: every question is handed off, and its answer is found when the run is woken.
+
+use cynode_core::workflow::plan::{Plan, UnitKey};
+use cynode_wire::{
+    handoffs::{EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, Judge, Judged},
+    work::Work,
+    workflow::UnitView,
+};
+use data_encoding::HEXLOWER;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    mind::{
+        DispatchRequest, FailureRequest, Handed, Judgement, Mind, NodeError, PlanRequest, Remedy,
+        Reply, Thinking, VerifyRequest,
+    },
+    nodes,
+};
+
+/// The project manager, wherever it runs. It keeps nothing: what was asked and answered is in the position.
+#[derive(Clone, Copy, Debug)]
+pub struct Manager;
+
+/// Names a question. What a person answered belongs to the same question: the run is woken by the project manager's answer
+/// afterwards, and the person's word is not in its position any more.
+fn about(request: &HandoffRequest) -> Result<String, NodeError> {
+    let value = serde_json::to_value(request);
+    let mut value = value.map_err(|error| NodeError::Permanent(error.to_string()))?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("answer");
+    }
+    let mut text = String::new();
+    written(&value, &mut text);
+    let digest = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
+    Ok(format!("{}:{digest}", request.kind().as_str()))
+}
+
+/// JSON with its keys in order: what comes from the database has another order than what went in.
+fn written(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let mut keys: Vec<_> = fields.iter().collect();
+            keys.sort_by_key(|(key, _)| key.as_str());
+            text.push('{');
+            for (key, value) in keys {
+                text.push_str(&Value::String(key.clone()).to_string());
+                text.push(':');
+                written(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                written(item, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        plain => text.push_str(&plain.to_string()),
+    }
+}
+
+/// The answer to `request` if it is there, what to do for it if not.
+fn asked<T>(
+    request: HandoffRequest,
+    handed: Handed<'_>,
+    read: impl FnOnce(HandoffAnswer) -> Option<T>,
+) -> Result<Reply<T>, NodeError> {
+    let about = about(&request)?;
+    let Some(handed) = handed.filter(|handed| handed.about == about) else {
+        return Ok(Reply::Later(Box::new(request), about));
+    };
+    match (handed.state, handed.answer.clone()) {
+        (HandoffState::Queued | HandoffState::Claimed | HandoffState::Delegated, _) => {
+            Ok(Reply::Waiting)
+        }
+        (HandoffState::Done, Some(HandoffAnswer::Ask { question })) => {
+            Ok(Reply::Ask(question, handed.cost_micros))
+        }
+        (HandoffState::Done, Some(answer)) => match read(answer) {
+            Some(answer) => Ok(Reply::Done(answer, handed.cost_micros)),
+            None => Err(NodeError::Domain("the project manager answered something else".into())),
+        },
+        (HandoffState::Done, None) | (HandoffState::Cancelled, _) => {
+            Ok(Reply::Later(Box::new(request), about))
+        }
+        (HandoffState::Failed, _) => {
+            let why = handed.failure.clone().unwrap_or_else(|| "no reason was given".into());
+            Err(NodeError::Permanent(format!("the project manager could not decide: {why}")))
+        }
+    }
+}
+
+impl Mind for Manager {
+    fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan> {
+        Box::pin(async move {
+            let asking = HandoffRequest::Plan {
+                before: request.before.cloned(),
+                feedback: request.feedback.to_vec(),
+                answer: request.answer.cloned(),
+                attempt: request.attempt,
+                begun: request.begun.keys().cloned().collect(),
+            };
+            asked(asking, request.handed, |answer| match answer {
+                HandoffAnswer::Planned(planned) => Some(planned.plan),
+                _ => None,
+            })
+        })
+    }
+
+    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+        Box::pin(async move {
+            let asking = HandoffRequest::Verify(Judge {
+                unit: request.unit.clone(),
+                title: request.title.to_string(),
+                payload: request.payload.clone(),
+                unit_attempt: request.unit_attempt,
+                output: request.output.clone(),
+                plan: request.plan.cloned(),
+                answer: request.answer.cloned(),
+                attempt: request.attempt,
+            });
+            asked(asking, request.handed, |answer| match answer {
+                HandoffAnswer::Judged(judged) => Some(judgement(judged)),
+                _ => None,
+            })
+        })
+    }
+
+    fn dispatch<'a>(&'a self, request: DispatchRequest<'a>) -> Thinking<'a, Vec<(UnitKey, Work)>> {
+        Box::pin(async move {
+            let open: Vec<_> = request.units.into_iter().filter(nodes::is_open).collect();
+            if open.is_empty() {
+                return Ok(Reply::Done(Vec::new(), 0));
+            }
+            asked(HandoffRequest::Dispatch { units: open }, request.handed, |answer| match answer {
+                HandoffAnswer::Assigned { assignments } => {
+                    Some(assignments.into_iter().map(|one| (one.unit, one.work)).collect())
+                }
+                _ => None,
+            })
+        })
+    }
+
+    fn failure<'a>(&'a self, request: FailureRequest<'a>) -> Thinking<'a, Remedy> {
+        Box::pin(async move {
+            let asking = HandoffRequest::Failure {
+                unit: request.unit.key.clone(),
+                title: request.unit.title.to_string(),
+                payload: request.payload.clone(),
+                attempt: request.attempt,
+                attempts_left: request.attempts_left,
+                why: request.why.to_owned(),
+                answer: request.answer.cloned(),
+            };
+            asked(asking, request.handed, |answer| match answer {
+                HandoffAnswer::Decided { decision, note, by_person } => {
+                    let note = (!note.is_empty()).then_some(note);
+                    Some(Remedy { decision, note, by_person })
+                }
+                _ => None,
+            })
+        })
+    }
+
+    fn summarise<'a>(
+        &'a self,
+        units: &'a [UnitView],
+        handed: Handed<'a>,
+    ) -> Thinking<'a, Option<String>> {
+        Box::pin(async move {
+            let units = units.iter().map(|unit| EndedUnit {
+                unit: unit.key.clone(),
+                title: unit.title.to_string(),
+                attempts: unit.attempts,
+                findings: unit.findings.clone(),
+                output: unit.job.as_ref().and_then(|job| job.result.clone()).unwrap_or_default(),
+            });
+            let asking = HandoffRequest::Summarise { units: units.collect() };
+            asked(asking, handed, |answer| match answer {
+                HandoffAnswer::Summarised { summary } => Some(Some(summary)),
+                _ => None,
+            })
+        })
+    }
+}
+
+fn judgement(judged: Judged) -> Judgement {
+    let Judged { outcome, findings, recommended_actions, note, by_person } = judged;
+    Judgement { outcome, findings, recommended_actions, note, by_person }
+}
+
+#[cfg(test)]
+mod tests {
+    use cynode_core::{ids::HandoffId, workflow::waits::WaitReason};
+    use cynode_wire::{
+        handoffs::{FailureDecision, RunHandoff},
+        workflow::{EndedWait, Resolution},
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    fn question(payload: Value, answer: Option<EndedWait>) -> HandoffRequest {
+        HandoffRequest::Failure {
+            unit: "a".parse().unwrap(),
+            title: "a".into(),
+            payload,
+            attempt: 1,
+            attempts_left: 2,
+            why: "it broke".into(),
+            answer,
+        }
+    }
+
+    fn handed(about: &str, state: HandoffState, answer: Option<HandoffAnswer>) -> RunHandoff {
+        RunHandoff {
+            handoff_id: "hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<HandoffId>().unwrap(),
+            about: about.to_owned(),
+            state,
+            answer,
+            failure: Some("no model".into()),
+            cost_micros: 7,
+        }
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "whoever reads an answer is given it")]
+    fn read(answer: HandoffAnswer) -> Option<FailureDecision> {
+        match answer {
+            HandoffAnswer::Decided { decision, .. } => Some(decision),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_question_has_one_name_in_whatever_order_its_parts_stand_and_whatever_a_person_answered() {
+        let name = |payload, answer| about(&question(payload, answer)).unwrap();
+        let person = EndedWait {
+            reason: WaitReason::HumanInput,
+            resolution: Resolution::Answered,
+            answer: Some("go on".into()),
+        };
+        let one = name(json!({ "a": 1, "b": { "c": [1, 2], "d": null } }), None);
+        assert_eq!(one, name(json!({ "b": { "d": null, "c": [1, 2] }, "a": 1 }), Some(person)));
+        assert!(one.starts_with("failure:"), "{one}");
+        for other in [json!({ "a": 2 }), json!({ "a": 1, "b": { "c": [2, 1], "d": null } })] {
+            assert_ne!(one, name(other, None));
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_handed_off_once_waited_for_and_taken_when_it_is_there() {
+        let ask = |handed: Handed<'_>| asked(question(json!({}), None), handed, read);
+        let Ok(Reply::Later(request, name)) = ask(None) else { panic!("it is handed off") };
+        assert_eq!(*request, question(json!({}), None));
+        for open in [HandoffState::Queued, HandoffState::Claimed, HandoffState::Delegated] {
+            assert_eq!(ask(Some(&handed(&name, open, None))), Ok(Reply::Waiting));
+        }
+        let decided = HandoffAnswer::Decided {
+            decision: FailureDecision::Retry,
+            note: "x".into(),
+            by_person: false,
+        };
+        let done = handed(&name, HandoffState::Done, Some(decided.clone()));
+        assert_eq!(ask(Some(&done)), Ok(Reply::Done(FailureDecision::Retry, 7)));
+        let person = HandoffAnswer::Ask { question: "Which?".into() };
+        let asks = handed(&name, HandoffState::Done, Some(person));
+        assert_eq!(ask(Some(&asks)), Ok(Reply::Ask("Which?".into(), 7)));
+        let other = HandoffAnswer::Replied { note: String::new() };
+        let wrong = handed(&name, HandoffState::Done, Some(other));
+        assert!(matches!(ask(Some(&wrong)), Err(NodeError::Domain(_))));
+        let failed = ask(Some(&handed(&name, HandoffState::Failed, None))).unwrap_err();
+        assert_eq!(failed.to_string(), "the project manager could not decide: no model");
+        let stale = handed("failure:0", HandoffState::Done, Some(decided));
+        assert!(matches!(ask(Some(&stale)), Ok(Reply::Later(..))), "an answer to another question");
+    }
+}

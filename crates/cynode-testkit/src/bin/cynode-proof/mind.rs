@@ -1,0 +1,91 @@
+//! The real project manager in a real installation, from a plain sentence to a delivered change: the example of the requirements, left
+//! alone, and with somebody killed at every message. A model answers by a script and agents play one; everything else is real. Needs root.
+
+mod facts;
+mod kills;
+mod stage;
+mod story;
+
+use std::{fs, path::PathBuf, time::Instant};
+
+use clap::{Args, ValueEnum};
+
+use self::stage::Stage;
+use crate::Places;
+
+/// The project manager at work.
+#[derive(Args)]
+pub(crate) struct Mind {
+    #[command(flatten)]
+    places: Places,
+    /// `cynode-node`.
+    #[arg(long)]
+    node: PathBuf,
+    /// `cynode-runner`.
+    #[arg(long)]
+    runner: PathBuf,
+    /// `cynode-pma`.
+    #[arg(long)]
+    pma: PathBuf,
+    /// The instructions of the project manager and the analyst.
+    #[arg(long)]
+    instructions: PathBuf,
+    /// The sample: a repository, what the model answers, what the agents play.
+    #[arg(long)]
+    sample: PathBuf,
+    /// What the namespace that is made is called; whoever starts this can so find and remove it.
+    #[arg(long)]
+    tag: String,
+    /// Keeps the world's directory when something is wrong.
+    #[arg(long)]
+    keep: bool,
+    /// Fails unless this process sees nothing of a network but loopback.
+    #[arg(long)]
+    offline: bool,
+    /// Where somebody is killed.
+    #[arg(long, value_enum, default_value_t = Kills::All)]
+    kills: Kills,
+    /// Only places whose name holds this.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Where somebody is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kills {
+    /// Nowhere.
+    None,
+    /// At a few places, of every kind.
+    Few,
+    /// Before and after every message.
+    All,
+}
+
+/// Whether the example goes as it is told, and ends the same wherever somebody is killed.
+pub(crate) async fn run(mind: Mind) -> bool {
+    let networks = networks();
+    println!("networks before the node has its cable: {}", networks.join(", "));
+    if mind.offline && networks != ["lo"] {
+        println!("WRONG there is a network");
+        return false;
+    }
+    let begun = Instant::now();
+    let mut stage = Stage::new(&mind).await;
+    println!("everything runs after {:.1} s\n", begun.elapsed().as_secs_f64());
+    let (unbroken, mut good) = story::tell(&stage).await;
+    if good && mind.kills != Kills::None {
+        let places = kills::places(&unbroken.heard, mind.kills == Kills::Few, mind.only.as_deref());
+        good = kills::all(&stage, &unbroken, &places).await;
+    }
+    if good {
+        stage.world.keep_not();
+    }
+    good
+}
+
+/// The network interfaces that this process can see.
+fn networks() -> Vec<String> {
+    let text = fs::read_to_string("/proc/net/dev").unwrap();
+    let names = text.lines().filter_map(|line| line.split_once(':'));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
+}

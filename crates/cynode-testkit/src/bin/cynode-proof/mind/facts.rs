@@ -1,0 +1,137 @@
+//! What can be said of a task after it has ended, so that two runs can be compared.
+
+use cynode_core::ids::{JobId, ProjectId, TaskId};
+use serde_json::Value;
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::stage::Stage;
+use crate::{chaos::Facts, nodes::scene::git};
+
+pub(super) fn raw(task: &str) -> Uuid {
+    task.parse::<TaskId>().unwrap().as_uuid()
+}
+
+/// What the database says, with how often. Steps that only wait are not compared, since they depend on who is how fast, and neither is
+/// how often a handoff was begun: that is what a kill changes. The trace of a plan ranks tools by words, the task's name among them.
+const FACTS: &str = "
+    SELECT 'task ' || state AS fact, 1::bigint AS times FROM tasks WHERE task_id = $1
+    UNION ALL
+    SELECT 'run ' || coalesce(outcome, 'open') || ', retries ' || retries_used, 1 FROM workflow_runs WHERE task_id = $1
+    UNION ALL
+    SELECT 'unit ' || key || ' ' || state || ', attempts ' || attempts || ', found ' || findings::text, 1
+    FROM work_units WHERE task_id = $1
+    UNION ALL
+    SELECT 'job ' || u.key || ' ' || j.attempt || ' ' || j.state
+        || CASE WHEN j.collected_at IS NULL THEN ' left' ELSE ' collected' END, count(*)
+    FROM jobs j JOIN work_units u USING (unit_id) WHERE j.task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'step ' || node || ' ' || verdict || ' ' || coalesce(unit_key, '') || ' ' || coalesce(note, ''), count(*)
+    FROM workflow_transitions WHERE task_id = $1 AND verdict <> 'wait' GROUP BY 1
+    UNION ALL
+    SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 AND kind <> 'preference.set' GROUP BY 1
+    UNION ALL
+    SELECT 'steps out of order', max(sequence) - count(*) FROM workflow_transitions WHERE task_id = $1
+    UNION ALL
+    SELECT 'steps stored twice', count(*) - count(DISTINCT sequence) FROM workflow_transitions WHERE task_id = $1
+    UNION ALL
+    SELECT 'waits left open', count(*) FROM waits WHERE task_id = $1 AND resolved_at IS NULL
+    UNION ALL
+    SELECT 'leases left', count(*) FROM task_workflow_lease WHERE task_id = $1 AND expires_at > clock_timestamp()
+    UNION ALL
+    SELECT 'summary ' || coalesce(state ->> 'summary', 'none'), 1 FROM workflow_checkpoints WHERE task_id = $1
+    UNION ALL
+    SELECT 'handoff ' || kind || ' ' || state || ' ' || replace(coalesce((answer - 'trace')::text, 'unanswered'), $2, 'this task'), count(*)
+    FROM handoffs WHERE task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'answers that no run took', count(*) FROM handoffs WHERE task_id = $1 AND driven AND taken_at IS NULL
+    UNION ALL
+    SELECT 'thought ' || t.step || ' of ' || h.kind || ': ' || t.kind || ' by ' || t.model || ' ' || coalesce(t.output::text, 'none'), count(*)
+    FROM think_calls t JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'report of the ' || agent_role || ': ' || kind || ' ' || summary || ' ' || details::text, count(*)
+    FROM agent_reports WHERE task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'judgement of the ' || agent_role || ' on ' || coalesce(unit_key, 'all') || ': ' || status, count(*)
+    FROM verifications WHERE task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'tokens of handoffs left', count(*)
+    FROM agent_tokens a JOIN handoffs h USING (handoff_id) WHERE h.task_id = $1 AND a.revoked_at IS NULL";
+
+/// What can be said of a task, its commits included.
+pub(super) async fn observe(stage: &Stage, task: &str) -> Facts {
+    let rows: Vec<(String, i64)> = sqlx::query_as(FACTS)
+        .bind(raw(task))
+        .bind(task)
+        .fetch_all(&stage.world.pool)
+        .await
+        .unwrap();
+    let mut facts: Facts = rows.into_iter().collect();
+    let made = commits(stage, task).await;
+    facts.insert("commits".into(), i64::try_from(made.len()).unwrap());
+    for Made { unit, tree, over, .. } in made {
+        facts.insert(format!("commit of {unit}: files {tree}"), over);
+    }
+    facts
+}
+
+/// What a job left in the project's repository.
+pub(super) struct Made {
+    pub(super) unit: String,
+    pub(super) commit: String,
+    /// The commit that the job began from.
+    pub(super) base: String,
+    tree: String,
+    /// How many commits it is over where it began.
+    pub(super) over: i64,
+}
+
+/// The commits that jobs of a task left in the orchestrator's repository.
+pub(super) async fn commits(stage: &Stage, task: &str) -> Vec<Made> {
+    let query = "SELECT j.job_id, u.key, j.base FROM jobs j JOIN work_units u USING (unit_id)
+        WHERE j.task_id = $1 ORDER BY u.key, j.attempt";
+    let jobs: Vec<(Uuid, String, Option<String>)> =
+        sqlx::query_as(query).bind(raw(task)).fetch_all(&stage.world.pool).await.unwrap();
+    let repository = stage.world.repository(&stage.world.project);
+    let run = |arguments: &[&str]| git(&repository, arguments);
+    let made = jobs.into_iter().filter_map(|(job, unit, base)| {
+        let reference = format!("refs/cynode/jobs/{}", JobId::from_uuid(job));
+        let commit = run(&["rev-parse", "--verify", "--quiet", &reference])?;
+        let base = base?;
+        let tree = run(&["rev-parse", &format!("{commit}^{{tree}}")])?;
+        let over = run(&["rev-list", "--count", &format!("{base}..{commit}")])?.parse().ok()?;
+        Some(Made { unit, commit, base, tree, over })
+    });
+    made.collect()
+}
+
+/// How many answers of a model no thought rests on, and how often handoffs were begun again.
+pub(super) struct Effort {
+    pub(super) unused: i64,
+    pub(super) again: i64,
+}
+
+pub(super) async fn effort(pool: &PgPool, task: &str) -> Effort {
+    let query = "
+        WITH used AS (SELECT unnest(calls) AS call_id FROM think_calls WHERE task_id = $1),
+        made AS (SELECT call_id FROM model_calls WHERE task_id = $1 AND outcome = 'answered')
+        SELECT (SELECT count(*) FROM made WHERE call_id NOT IN (SELECT call_id FROM used)),
+            (SELECT coalesce(sum(attempt - 1), 0) FROM handoffs WHERE task_id = $1)";
+    let (unused, again) =
+        sqlx::query_as::<_, (i64, i64)>(query).bind(raw(task)).fetch_one(pool).await.unwrap();
+    Effort { unused, again }
+}
+
+/// How often a model was asked at all in a project, whatever came of it, and how many handoffs there are.
+pub(super) async fn activity(stage: &Stage) -> (i64, i64) {
+    let query = "SELECT (SELECT count(*) FROM model_calls WHERE project_id = $1), (SELECT count(*) FROM handoffs WHERE project_id = $1)";
+    let project = stage.world.project.parse::<ProjectId>().unwrap().as_uuid();
+    sqlx::query_as(query).bind(project).fetch_one(&stage.world.pool).await.unwrap()
+}
+
+/// Rows of a query about a task, each as one JSON object.
+pub(super) async fn rows(pool: &PgPool, query: &'static str, task: &str) -> Vec<Value> {
+    let wrapped = format!("SELECT to_jsonb(rows) FROM ({query}) rows");
+    let rows = sqlx::query_scalar::<_, Value>(sqlx::AssertSqlSafe(wrapped)).bind(raw(task));
+    rows.fetch_all(pool).await.unwrap()
+}
