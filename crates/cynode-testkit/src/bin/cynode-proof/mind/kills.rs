@@ -27,6 +27,9 @@ use crate::chaos::differences;
 /// How long a task may take before it counts as stuck.
 const STUCK: Duration = Duration::from_mins(1);
 
+/// What is said when there was nothing to be killed at.
+const NEVER: &str = "the message never came by";
+
 /// The few places of the short form.
 const FEW: [&str; 16] = [
     "manager after manager:claim:plan 1",
@@ -135,7 +138,13 @@ pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[Place]) ->
     let begun = Instant::now();
     let mut bad = 0;
     for place in places {
-        let (wrong, row) = one(stage, unbroken, place).await;
+        let (mut wrong, mut row) = one(stage, unbroken, place).await;
+        // How often somebody waits is a matter of who is how fast.
+        for _ in 0..2 {
+            if wrong == [NEVER] {
+                (wrong, row) = one(stage, unbroken, place).await;
+            }
+        }
         println!(
             "{:<62}{row}  {}",
             place.to_string(),
@@ -172,7 +181,7 @@ async fn one(stage: &Stage, unbroken: &Unbroken, place: &Place) -> (Vec<String>,
     }
     let took = begun.elapsed();
     if world.faults.disarm() {
-        wrong.push("the message never came by".into());
+        wrong.push(NEVER.into());
     }
     world.wait_until_it_works().await;
     let effort = effort(&world.pool, &task).await;
