@@ -78,6 +78,8 @@ pub enum Credential {
     Session(SessionId),
     /// A program's key.
     ApiKey(ApiKeyId),
+    /// A link that stands for a user and for one question.
+    Link(UserId),
     /// An agent's token: the person is the one it works for.
     Agent(AgentTokenId),
 }

@@ -139,6 +139,30 @@ event_kinds! {
     HandoffEnded = "handoff.ended";
     /// A project was given a repository, or newer commits of it.
     RepositoryImported = "repository.imported";
+    /// A project was given a remote on a forge, or it was taken away.
+    RemoteSet = "remote.set";
+    /// Somebody sent what is not from the forge.
+    WebhookRefused = "webhook.refused";
+    /// An issue of a forge became a task.
+    IssueTaken = "issue.taken";
+    /// An issue of a forge was wanted and became no task.
+    IssueIgnored = "issue.ignored";
+    /// What a task brought was offered to people.
+    PullRequestOpened = "pull_request.opened";
+    /// Another commit was added to what is offered.
+    PullRequestUpdated = "pull_request.updated";
+    /// A pull request was taken over into the base branch.
+    PullRequestMerged = "pull_request.merged";
+    /// A pull request is not wanted any more.
+    PullRequestClosed = "pull_request.closed";
+    /// Somebody said something about a pull request, or judged it.
+    PullRequestCommented = "pull_request.commented";
+    /// A task was made that goes on with a pull request.
+    PullRequestFollowUp = "pull_request.follow_up";
+    /// A way to tell somebody was added, changed, switched off or removed.
+    NotificationChannelSet = "notification_channel.set";
+    /// Something could not be told, and is not tried any more.
+    NotificationFailed = "notification.failed";
 }
 
 impl EventKind {

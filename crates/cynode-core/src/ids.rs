@@ -104,6 +104,8 @@ ids! {
     ServerId = "srv";
     /// One piece of work that is given to the project manager.
     HandoffId = "hof";
+    /// What was shown of one attempt of a unit.
+    EvidenceId = "evd";
     /// One conversation with the project manager.
     ThreadId = "thr";
     /// One call of a tool.
@@ -124,6 +126,18 @@ ids! {
     ProviderKeyId = "pky";
     /// A ceiling on what is spent.
     BudgetId = "bdg";
+    /// What a task brought, offered to people.
+    PullRequestId = "pul";
+    /// One commit that is made for people from a task's work.
+    DeliveryId = "dlv";
+    /// Something that was said about a pull request.
+    CommentId = "cmt";
+    /// What a person thinks of a pull request.
+    ReviewId = "rvw";
+    /// A way to tell somebody.
+    ChannelId = "cnl";
+    /// Something that is told to somebody.
+    NotificationId = "ntf";
 }
 
 /// Only the canonical spelling is an id: lower-case hex, no dashes, exactly one way to write it.

@@ -49,6 +49,8 @@ pub enum UnitKind {
     Design,
     /// Makes the change.
     Implementation,
+    /// Puts together what several units made beside each other.
+    Integration,
     /// Mends what review or tests found.
     Fix,
     /// Judges the change.
@@ -104,11 +106,12 @@ impl IssueScope {
 
 impl UnitKind {
     /// Every kind, in the order of the longest workflow.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Init,
         Self::Spec,
         Self::Design,
         Self::Implementation,
+        Self::Integration,
         Self::Fix,
         Self::Review,
         Self::Test,
@@ -124,13 +127,19 @@ impl UnitKind {
             Self::Fix => "fix",
             Self::Review => "review",
             Self::Test => "test",
+            Self::Integration => "integration",
         }
     }
 
     /// Whether its work may end in a commit that later units build on. Reviews and tests leave nothing behind.
     pub const fn leaves_files(self) -> bool {
         match self {
-            Self::Init | Self::Spec | Self::Design | Self::Implementation | Self::Fix => true,
+            Self::Init
+            | Self::Spec
+            | Self::Design
+            | Self::Implementation
+            | Self::Integration
+            | Self::Fix => true,
             Self::Review | Self::Test => false,
         }
     }
@@ -256,7 +265,7 @@ pub const fn assign(scope: IssueScope, kind: UnitKind) -> Assignment {
         (UnitKind::Implementation, Medium | Large) => {
             (AgentRole::Developer, WorkerKind::Specialist, Tier::Standard)
         }
-        (UnitKind::Fix, Trivial | Small | Medium | Large) => {
+        (UnitKind::Fix | UnitKind::Integration, Trivial | Small | Medium | Large) => {
             (AgentRole::Fixer, WorkerKind::Fixer, Tier::Fast)
         }
         (UnitKind::Review, Trivial | Small) => {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{
     agents::AgentRole,
+    delivery::DeliveryMode,
     ids::{GroupId, ProjectId, TaskId, UserId},
     names::DottedKey,
 };
@@ -123,6 +124,8 @@ pub enum ValueKind {
     Count,
     /// A text or a list of texts.
     StringOrStrings,
+    /// A way to deliver.
+    DeliveryMode,
 }
 
 /// A value that does not fit its key.
@@ -141,6 +144,7 @@ impl ValueKind {
             Self::Strings => "a list of texts",
             Self::Count => "a whole number from 0 up",
             Self::StringOrStrings => "a text or a list of texts",
+            Self::DeliveryMode => "`pull_request`, `branch` or `none`",
         }
     }
 
@@ -154,6 +158,7 @@ impl ValueKind {
             Self::Strings => strings(value),
             Self::Count => value.is_u64(),
             Self::StringOrStrings => value.is_string() || strings(value),
+            Self::DeliveryMode => value.as_str().and_then(DeliveryMode::from_name).is_some(),
         }
     }
 }
@@ -168,7 +173,9 @@ pub fn known(key: &DottedKey) -> Option<ValueKind> {
         None => key,
     };
     match name {
-        "model_routing.prefer_local" | "workflow.approve_plan" => Some(ValueKind::Boolean),
+        "model_routing.prefer_local" | "workflow.approve_plan" | "delivery.require_approval" => {
+            Some(ValueKind::Boolean)
+        }
         "model_routing.allowed_external_providers" | "model_routing.fallback_provider_order" => {
             Some(ValueKind::Strings)
         }
@@ -178,6 +185,7 @@ pub fn known(key: &DottedKey) -> Option<ValueKind> {
         | "workflow.max_parallel_units"
         | "workflow.retry_budget"
         | "standards.markdown.line_length" => Some(ValueKind::Count),
+        DeliveryMode::KEY => Some(ValueKind::DeliveryMode),
         "output.summary_style" | "language.preferred" => Some(ValueKind::String),
         "definition_of_done.required_checks"
         | "security.web_browse.allowed_domains"

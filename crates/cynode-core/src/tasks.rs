@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 use crate::{
     InvalidTransition,
     budget::Budget,
+    evidence::Check,
     ids::{ProjectId, TaskId, UserId},
     names::{Prose, TaskName},
 };
@@ -43,6 +44,9 @@ pub struct Task {
 pub struct Criterion {
     /// The statement that must hold.
     pub text: Prose,
+    /// What shows that it holds; without it, a reader's judgement does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
 }
 
 /// Where a task stands. The data of a state exists only in that state.

@@ -24,6 +24,8 @@ use uuid::Uuid;
 
 use crate::{
     accounts::SecretText,
+    delivery::PullRequestRef,
+    evidence::Evidence,
     reports::ReportView,
     tasks::CriterionView,
     work::Work,
@@ -194,6 +196,9 @@ pub enum HandoffRequest {
     Summarise {
         /// The units, with what was found.
         units: Vec<EndedUnit>,
+        /// The answer to the last question.
+        #[serde(default)]
+        answer: Option<EndedWait>,
     },
     /// What a schedule that has fired means.
     Schedule {
@@ -218,6 +223,9 @@ pub struct Judge {
     pub unit_attempt: u32,
     /// What the worker brought: a claim, not evidence.
     pub output: Value,
+    /// What the orchestrator's own checks showed of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
     /// The plan it belongs to.
     #[schema(value_type = Option<PlanView>)]
     pub plan: Option<Plan>,
@@ -329,6 +337,9 @@ pub enum HandoffAnswer {
     Summarised {
         /// For whoever asked for the task.
         summary: String,
+        /// What the work was delivered as.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pull_request: Option<PullRequestRef>,
     },
     /// What a schedule meant.
     Interpreted {
@@ -422,6 +433,9 @@ pub struct Judged {
     /// A person decided it: it counts whatever the number of attempts.
     #[serde(default)]
     pub by_person: bool,
+    /// Why it is accepted though evidence speaks against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waived: Option<String>,
 }
 
 /// What follows a judgement.
@@ -449,6 +463,23 @@ pub struct Revision {
     pub findings: Vec<Finding>,
     /// What to do about it.
     pub recommended_actions: Vec<String>,
+    /// What does not fit together, when the unit was to put it together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<UnitsConflict>,
+}
+
+/// What two units made does not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnitsConflict {
+    /// The unit whose work did not fit.
+    #[schema(value_type = String)]
+    pub unit: UnitKey,
+    /// Those whose work had been put together before it.
+    #[schema(value_type = Vec<String>)]
+    pub with: Vec<UnitKey>,
+    /// The files.
+    pub files: Vec<String>,
 }
 
 impl Revision {
@@ -462,7 +493,8 @@ impl Revision {
     /// What the judgement of a unit sends back.
     pub fn of(unit: UnitKey, judged: &Judged) -> Self {
         let findings = judged.findings.clone();
-        Self { unit, findings, recommended_actions: judged.recommended_actions.clone() }
+        let recommended_actions = judged.recommended_actions.clone();
+        Self { unit, findings, recommended_actions, conflict: None }
     }
 
     /// As feedback on the plan.

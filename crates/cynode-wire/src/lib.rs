@@ -4,17 +4,21 @@
 //! value by `From`, so that a new domain field does not leak by accident.
 
 pub mod accounts;
+pub mod delivery;
 pub mod events;
+pub mod evidence;
 pub mod gate;
 pub mod handoffs;
 pub mod health;
 pub mod jobs;
 pub mod models;
 pub mod nodes;
+pub mod notices;
 pub mod page;
 pub mod preferences;
 pub mod problem;
 pub mod projects;
+pub mod remotes;
 pub mod reports;
 pub mod settings;
 pub mod tasks;

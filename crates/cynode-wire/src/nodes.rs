@@ -275,6 +275,10 @@ pub struct Assignment {
     pub work: Work,
     /// The commit to start from; none when the project has no repository: the workspace starts empty.
     pub base: Option<String>,
+    /// Commits that are put together with the one to start from, in this order, before the worker begins. Where they do not fit, the
+    /// worker finds the marks of the first that does not; [`crate::work::WorkerChoice::Merge`] ends with the conflict instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merge: Vec<String>,
     /// The branch that the work is on.
     pub branch: String,
     /// What opens models and tools for this job. It stays on the node: sandboxes never see it.
@@ -545,8 +549,23 @@ pub struct WorkResult {
     /// The commands that ran, for workers that run commands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepOutcome>,
+    /// Where commits did not fit together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<Conflict>,
     /// What the sandbox used.
     pub used: SandboxUse,
+}
+
+/// Two commits that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Conflict {
+    /// The commit that did not fit.
+    pub commit: String,
+    /// Those that had been put together before it.
+    pub with: Vec<String>,
+    /// The files, at most 100.
+    pub files: Vec<String>,
 }
 
 /// What came of one command.
@@ -559,6 +578,9 @@ pub struct StepOutcome {
     pub exit_code: Option<i32>,
     /// The end of what it wrote.
     pub output: String,
+    /// The SHA-256 of all that it wrote, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
     /// Whether some of it is missing.
     pub truncated: bool,
     /// How long it took.

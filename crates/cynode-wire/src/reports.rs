@@ -169,32 +169,46 @@ pub struct ReviewIssue {
 }
 
 impl ReviewFeedback {
+    /// What everybody found, as one review: nothing that must or should be mended is a yes.
+    pub fn of<'a>(findings: impl IntoIterator<Item = &'a Finding>, summary: String) -> Self {
+        let mut feedback = Self { summary, ..Self::default() };
+        for finding in findings {
+            let issues = match finding.severity {
+                Severity::Critical => &mut feedback.critical_issues,
+                Severity::Major => &mut feedback.major_issues,
+                Severity::Minor => &mut feedback.minor_issues,
+                Severity::Note => continue,
+            };
+            let issue = ReviewIssue {
+                description: finding.text.clone(),
+                file_location: finding.at.clone().unwrap_or_default(),
+                how_to_fix: finding.how_to_fix.clone().unwrap_or_default(),
+            };
+            if !issues.contains(&issue) {
+                issues.push(issue);
+            }
+        }
+        if feedback.critical_issues.is_empty() && feedback.major_issues.is_empty() {
+            feedback.verdict = ReviewVerdict::Approved;
+        }
+        feedback
+    }
+
     /// The findings, worst first.
     pub fn findings(&self) -> Vec<Finding> {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let of = |severity: Severity, issues: &[ReviewIssue]| -> Vec<Finding> {
-            issues.iter().map(|issue| Finding { severity, text: issue.told() }).collect()
+            let found = issues.iter().map(|issue| Finding {
+                at: given(&issue.file_location),
+                how_to_fix: given(&issue.how_to_fix),
+                ..Finding::new(severity, issue.description.as_str())
+            });
+            found.collect()
         };
         let mut findings = of(Severity::Critical, &self.critical_issues);
         findings.extend(of(Severity::Major, &self.major_issues));
         findings.extend(of(Severity::Minor, &self.minor_issues));
         findings
-    }
-}
-
-impl ReviewIssue {
-    /// In one line.
-    pub fn told(&self) -> String {
-        let place = if self.file_location.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", self.file_location)
-        };
-        let remedy = if self.how_to_fix.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", self.how_to_fix)
-        };
-        format!("{place}{}{remedy}", self.description)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What happened to a task, for people.
 
 use cynode_core::{
-    ids::{InstructionId, JobId, RunId, TaskId},
+    delivery::PullRequestState,
+    ids::{InstructionId, JobId, PullRequestId, RunId, TaskId},
     names::Prose,
     tasks::TaskStateName,
     workflow::{Node, instructions::InstructionKind, waits::WaitReason},
@@ -11,6 +12,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::{
+    delivery::PullRequestStateView,
     tasks::TaskStateView,
     workflow::{InstructionKindView, NodeView, UnitView, WaitReasonView},
 };
@@ -50,10 +52,38 @@ pub struct Timeline {
     pub units: Vec<UnitView>,
     /// The jobs, in order.
     pub jobs: Vec<JobEntry>,
+    /// What it was delivered as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<PullRequestEntry>,
     /// The graph as a mermaid flowchart, the present node marked.
     pub mermaid: String,
     /// The plan as a mermaid flowchart, each unit with its state.
     pub plan_mermaid: String,
+}
+
+/// What a task was delivered as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PullRequestEntry {
+    /// The pull request.
+    #[schema(value_type = String)]
+    pub id: PullRequestId,
+    /// Its number: at the forge, or in the project.
+    pub number: i64,
+    /// Where people look at it.
+    pub url: String,
+    /// Where it stands.
+    #[schema(value_type = PullRequestStateView)]
+    pub state: PullRequestState,
+    /// What it is.
+    pub title: String,
+    /// The branch.
+    pub branch: String,
+    /// The commit that is offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Why the last attempt to deliver came to nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// One step of a run.

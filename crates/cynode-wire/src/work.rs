@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cynode_core::agents::AgentRole;
+use cynode_core::{agents::AgentRole, evidence::Check};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -51,10 +51,25 @@ pub enum WorkerChoice {
         /// The commands.
         steps: Vec<CommandStep>,
     },
+    /// Checks of a commit, one after the other, whatever the ones before came to. Nobody asks for this in a plan: evidence is gathered
+    /// by the orchestrator.
+    Checks {
+        /// The checks.
+        #[schema(value_type = Vec<crate::tasks::CheckView>)]
+        checks: Vec<Check>,
+        /// The commit from which files are taken that checks go by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pinned_from: Option<String>,
+    },
+    /// Nobody: what several units made is put together, and that is all.
+    Merge,
     /// A file of moves that are played: for tests and the demo.
     Scripted {
         /// The moves.
         moves: Vec<Move>,
+        /// The moves of an attempt that is told what the last one got wrong; the same when it is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revised: Option<Vec<Move>>,
     },
 }
 
@@ -111,6 +126,18 @@ pub enum Move {
         /// Its arguments; the ids of task and job are put in where the tool takes them and they are missing.
         #[serde(default)]
         arguments: serde_json::Value,
+    },
+    /// Plays moves only when a file of the workspace is there.
+    When {
+        /// Where, below the workspace.
+        path: String,
+        /// The moves.
+        #[schema(no_recursion)]
+        moves: Vec<Move>,
+        /// The moves that are played when it is not.
+        #[serde(default)]
+        #[schema(no_recursion)]
+        otherwise: Vec<Move>,
     },
     /// Lets time pass.
     Wait {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
+    evidence::Check,
     ids::{HandoffId, ProjectId, RunId, TaskId},
     names::{DottedKey, Prose, TaskName},
     tasks::Criterion,
@@ -20,6 +21,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::{
+    evidence::EvidenceView,
     handoffs::{HandoffRequest, RunHandoff},
     tasks::CriterionView,
     work::Work,
@@ -178,6 +180,20 @@ pub enum Effect {
         /// The attempt.
         attempt: u32,
     },
+    /// Checks are run over what a unit brought, in a sandbox of their own; the run is woken when they have ended. Asked for again, what is
+    /// known stays, and what came to nothing is begun anew.
+    GatherEvidence {
+        /// The unit, which waits to be judged.
+        #[schema(value_type = String)]
+        unit: UnitKey,
+        /// The attempt.
+        attempt: u32,
+        /// The checks.
+        #[schema(value_type = Vec<crate::tasks::CheckView>)]
+        checks: Vec<Check>,
+        /// Most seconds from claim to result.
+        timeout_seconds: u32,
+    },
     /// A unit's job came to nothing, or its result was judged bad: it is to be tried again.
     RetryUnit {
         /// The unit.
@@ -199,6 +215,9 @@ pub enum Effect {
         /// What was noted.
         #[serde(default)]
         findings: Vec<Finding>,
+        /// Why it is taken though its evidence is not good: a person's word, or a policy's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waived: Option<String>,
     },
     /// A unit is given up.
     FailUnit {
@@ -239,10 +258,30 @@ pub struct Finding {
     pub severity: Severity,
     /// What was found.
     pub text: String,
+    /// Where, as `src/x.rs:42`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub how_to_fix: Option<String>,
+}
+
+impl Finding {
+    /// Something that was found.
+    pub fn new(severity: Severity, text: impl Into<String>) -> Self {
+        Self { severity, text: text.into(), at: None, how_to_fix: None }
+    }
+
+    /// In one line: where, what, and what to do about it.
+    pub fn told(&self) -> String {
+        let place = self.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
+        let remedy = self.how_to_fix.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
+        format!("{place}{}{remedy}", self.text)
+    }
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// It must not be so.
@@ -287,6 +326,10 @@ pub struct RunState {
     /// What people said since the plan was made.
     #[serde(default)]
     pub feedback: Vec<Feedback>,
+    /// The unit that a person was last asked about: the answer is about no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub asked: Option<UnitKey>,
     /// How often the node that is next has failed in a row for reasons that may pass.
     #[serde(default)]
     pub node_failures: u32,
@@ -385,6 +428,9 @@ pub struct Position {
     /// What the project manager was asked, until the answer is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handoff: Option<RunHandoff>,
+    /// What is known about the results that wait to be judged; for Verify Step Result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<EvidenceView>,
 }
 
 /// What follows.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    judgement::UnitKind,
     names::{Prose, TaskName},
     tuning::PLANNER_MAX_STEPS,
     workflow::units::UnitState,
@@ -146,6 +147,34 @@ fn circle(steps: &[PlannedUnit]) -> Option<String> {
     let from = path.iter().position(|key| *key == at)?;
     let names = path[from..].iter().chain([&at]).map(|key| key.as_str());
     Some(names.collect::<Vec<_>>().join(" → "))
+}
+
+/// Whether what the plan says of a unit lets it leave files behind. Where nothing is said, it may.
+pub fn leaves_files(payload: &Value) -> bool {
+    match serde_json::from_value::<UnitKind>(payload["kind"].clone()) {
+        Ok(kind) => kind.leaves_files(),
+        Err(_) => payload["work"]["commit"] != "never",
+    }
+}
+
+/// Those of `left` that no other of them builds on: what they leave is what the whole leaves. In the order of the plan.
+pub fn finals<'a>(
+    graph: &[(&'a UnitKey, &'a [UnitKey])],
+    left: &BTreeSet<UnitKey>,
+) -> Vec<&'a UnitKey> {
+    let needs: BTreeMap<&UnitKey, &[UnitKey]> = graph.iter().copied().collect();
+    // Everything that something in `left` builds on, however far away.
+    let mut built_on: BTreeSet<&UnitKey> = BTreeSet::new();
+    let mut open: Vec<&UnitKey> = left.iter().collect();
+    while let Some(key) = open.pop() {
+        for before in needs.get(key).copied().unwrap_or_default() {
+            if built_on.insert(before) {
+                open.push(before);
+            }
+        }
+    }
+    let last = graph.iter().map(|(key, _)| *key);
+    last.filter(|key| left.contains(*key) && !built_on.contains(*key)).collect()
 }
 
 /// A unit as the decision about dispatching sees it.

@@ -100,3 +100,11 @@ fn the_place_of_a_run_is_marked() {
     let drawing = mermaid(Some(Node::CollectResult));
     assert!(drawing.ends_with("    class collect_result here\n"), "{drawing}");
 }
+
+#[test]
+fn the_page_says_who_verifies_and_that_findings_go_into_the_state() {
+    let page = include_str!("../../../../docs/workflow.md");
+    let said =
+        "Verify Step Result: the project manager tasks the analyst, findings go into the state";
+    assert!(page.contains(said), "docs/workflow.md must hold: {said}");
+}

@@ -1,0 +1,530 @@
+//! Evidence: commands that show whether something holds, what their runs amount to, and what a change must not have done.
+//!
+//! Whoever did the work has no part in it. Checks run in a sandbox of their own from the commit that was brought; what a change
+//! did to tests and to files that decide what checks do is read from the commit.
+
+use serde::{Deserialize, Serialize};
+
+/// How long a check may take when it does not say.
+pub const CHECK_SECONDS: u32 = 600;
+
+/// Longest time of a check.
+pub const LONGEST_CHECK_SECONDS: u32 = 3600;
+
+/// Most checks of one unit.
+pub const MOST_CHECKS: usize = 200;
+
+/// A command that shows whether something holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Program and arguments; no shell reads them.
+    pub argv: Vec<String>,
+    /// The exit code that is expected.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub expect_exit: i32,
+    /// Words that must be in what it writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect_output: Option<String>,
+    /// Most seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_seconds: Option<u32>,
+    /// Files that it goes by, taken from before the change whatever the change did to them. Files that `argv` names are always.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
+    /// Whether it counts only if it held before the change: a project's own tests may be broken for reasons that no change can help.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unless_before: bool,
+    /// Whether it counts only where its program is there: whoever thought it up did not know the machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_runnable: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+impl Check {
+    /// A command that must succeed.
+    pub fn new(argv: Vec<String>) -> Self {
+        Self {
+            argv,
+            expect_exit: 0,
+            expect_output: None,
+            time_limit_seconds: None,
+            pins: Vec::new(),
+            unless_before: false,
+            if_runnable: false,
+        }
+    }
+
+    /// A line as people write it into a file for others; a shell reads it.
+    pub fn line(line: &str) -> Self {
+        Self::new(vec!["sh".to_owned(), "-c".to_owned(), line.to_owned()])
+    }
+
+    /// Why it is no check, if it is none.
+    pub fn complaint(&self) -> Option<String> {
+        let long = |text: &String| text.chars().count() > 4000 || text.contains('\0');
+        if self.argv.is_empty() || self.argv[0].is_empty() || self.argv.len() > 100 {
+            return Some("a check has a program and at most 99 arguments".into());
+        }
+        if self.argv.iter().chain(&self.pins).chain(&self.expect_output).any(long) {
+            return Some("a word of a check has at most 4000 characters".into());
+        }
+        if self.time_limit_seconds.is_some_and(|it| !(1..=LONGEST_CHECK_SECONDS).contains(&it)) {
+            return Some(format!("a check takes 1 to {LONGEST_CHECK_SECONDS} seconds"));
+        }
+        if self.pins.len() > 100 || !self.pins.iter().all(|path| is_plain_path(path)) {
+            return Some("`pins` are at most 100 paths of files in the repository".into());
+        }
+        None
+    }
+
+    /// Most seconds.
+    pub fn seconds(&self) -> u32 {
+        self.time_limit_seconds.unwrap_or(CHECK_SECONDS)
+    }
+
+    /// As a person would type it.
+    pub fn told(&self) -> String {
+        match self.argv.as_slice() {
+            [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
+            words => words.join(" "),
+        }
+    }
+
+    /// Whether that is how it must end.
+    pub fn holds(&self, exit_code: Option<i32>, output: &str) -> bool {
+        exit_code == Some(self.expect_exit)
+            && self.expect_output.as_deref().is_none_or(|words| output.contains(words))
+    }
+
+    /// Files that are taken from before the change when it runs: what it names, and what was asked for. Names that are no files there
+    /// are left as they are.
+    pub fn pinned(&self) -> Vec<String> {
+        let mut paths = self.pins.clone();
+        let words = self
+            .argv
+            .iter()
+            .flat_map(|word| word.split([' ', ';', '&', '|', '=', '"', '\'', '\n']));
+        for word in words {
+            let path = word.strip_prefix("./").unwrap_or(word);
+            if is_plain_path(path)
+                && path.contains(['.', '/'])
+                && !paths.iter().any(|it| it == path)
+            {
+                paths.push(path.to_owned());
+            }
+        }
+        paths
+    }
+
+    /// Files that decide what its program does, by the program's own custom.
+    pub fn definers(&self) -> Vec<&'static str> {
+        self.by_program(|name| match name {
+            "make" | "gmake" => &["Makefile", "makefile", "GNUmakefile"],
+            "just" => &["justfile", "Justfile", ".justfile"],
+            "npm" | "npx" | "pnpm" | "yarn" | "bun" => &["package.json"],
+            "pytest" | "py.test" | "tox" | "nox" => &[
+                "conftest.py",
+                "pytest.ini",
+                "tox.ini",
+                "setup.cfg",
+                "noxfile.py",
+                "pyproject.toml",
+            ],
+            "cargo" => &[".cargo/config.toml", ".config/nextest.toml"],
+            "mvn" => &["pom.xml"],
+            "gradle" | "gradlew" => &["build.gradle", "build.gradle.kts"],
+            "rake" => &["Rakefile"],
+            "task" => &["Taskfile.yml"],
+            _ => &[],
+        })
+    }
+
+    /// Names of files that, once they are there, decide what its program does, though it does without them.
+    fn overriders(&self) -> Vec<&'static str> {
+        self.by_program(|name| match name {
+            "make" | "gmake" => &["GNUmakefile", "makefile"],
+            "just" => &[".justfile"],
+            "npm" | "npx" | "pnpm" | "yarn" | "bun" => &[".npmrc", ".yarnrc", ".yarnrc.yml"],
+            "pytest" | "py.test" | "tox" | "nox" | "python" | "python3" => &[
+                "conftest.py",
+                "pytest.ini",
+                "pytest.py",
+                "unittest.py",
+                "sitecustomize.py",
+                "usercustomize.py",
+            ],
+            "cargo" => &["config.toml", "nextest.toml"],
+            _ => &[],
+        })
+    }
+
+    /// What the words that are programs known here go by.
+    fn by_program(&self, of: impl Fn(&str) -> &'static [&'static str]) -> Vec<&'static str> {
+        let words = self.argv.iter().flat_map(|word| word.split([' ', ';', '&', '|', '\n']));
+        let names = words.map(|word| word.rsplit('/').next().unwrap_or(word));
+        names.flat_map(|name| of(name).iter().copied()).collect()
+    }
+
+    /// Whether a file of that path, once it is there, decides what the check does.
+    fn is_overridden_by(&self, path: &str) -> bool {
+        let mut parts = path.rsplit('/');
+        let name = parts.next().unwrap_or(path);
+        // A package is a module too.
+        let module = (name == "__init__.py").then(|| parts.next()).flatten();
+        let module = module.map(|module| format!("{module}.py"));
+        let hidden = |name: &str| !name.ends_with(".toml") || path.starts_with('.');
+        let is = |own: &&str| (*own == name && hidden(own)) || module.as_deref() == Some(*own);
+        self.overriders().iter().any(is)
+    }
+}
+
+/// Whether a file is a program that others run, by its name: the ending of a script's, none at all, or a folder for such.
+pub fn is_script(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+    let folder = path.split('/').next().filter(|first| *first != name);
+    matches!(
+        ending,
+        None | Some("sh" | "bash" | "zsh" | "mk" | "mak" | "just" | "ps1" | "bat" | "cmd")
+    ) || matches!(
+        folder,
+        Some("scripts" | "script" | "ci" | "bin" | "tools" | "hack" | "build" | ".github")
+    )
+}
+
+/// Programs of the repository that a text names, by their paths.
+pub fn scripts_in(text: &str) -> Vec<String> {
+    let word = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+');
+    let mut found: Vec<String> = Vec::new();
+    for path in text.split(|c| !word(c)) {
+        let path = path.strip_prefix("./").unwrap_or(path);
+        let named = path.contains(['.', '/']) && is_plain_path(path) && is_script(path);
+        if named && !found.iter().any(|it| it == path) {
+            found.push(path.to_owned());
+        }
+    }
+    found
+}
+
+/// Whether a text is a path inside a repository and nothing else.
+pub fn is_plain_path(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 300
+        && !text.starts_with(['-', '/', '~', ':'])
+        && !text
+            .chars()
+            .any(|c| c.is_control() || matches!(c, '\\' | '*' | '?' | '[' | '$' | '`' | '"'))
+        && text
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != ".." && part != ".git")
+}
+
+/// What the runs of a check amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tally {
+    /// It is to be run, or run again.
+    Again,
+    /// It held at once.
+    Passed,
+    /// It held twice after it had not.
+    Flaky,
+    /// It did not hold.
+    Failed,
+    /// It did not hold, and did not before the change either.
+    Before,
+}
+
+impl Tally {
+    /// Whether nothing speaks against the change.
+    pub const fn is_good(self) -> bool {
+        matches!(self, Self::Passed | Self::Flaky | Self::Before)
+    }
+}
+
+/// What the runs of a check amount to, oldest first. One that did not hold is run again: twice no is a no, and a yes after a no needs
+/// another yes.
+pub const fn tally(rounds: &[bool]) -> Tally {
+    match rounds {
+        [] | [false] | [false, true] => Tally::Again,
+        [true, ..] => Tally::Passed,
+        [false, true, true, ..] => Tally::Flaky,
+        [false, ..] => Tally::Failed,
+    }
+}
+
+/// One run of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Whether it held.
+    pub holds: bool,
+    /// How it ended; none when a signal or a limit ended it.
+    pub exit_code: Option<i32>,
+}
+
+impl Ran {
+    /// Whether its program was not there, or could not be run: by the custom of shells.
+    const fn is_unrunnable(self) -> bool {
+        matches!(self.exit_code, Some(126 | 127))
+    }
+}
+
+/// What the runs of a check amount to, with the run on what was there before the change. What may be excused by that run is to be run
+/// there first.
+pub fn weigh(check: &Check, before: Option<Ran>, after: &[Ran]) -> Tally {
+    let rounds: Vec<bool> = after.iter().map(|ran| ran.holds).collect();
+    let told = tally(&rounds);
+    let unrunnable = after.last().is_some_and(|ran| ran.is_unrunnable());
+    if told != Tally::Failed || !(check.unless_before || (check.if_runnable && unrunnable)) {
+        return told;
+    }
+    match before {
+        None => Tally::Again,
+        Some(ran) if check.unless_before && !ran.holds => Tally::Before,
+        Some(ran) if check.if_runnable && unrunnable && ran.is_unrunnable() => Tally::Before,
+        Some(_) => Tally::Failed,
+    }
+}
+
+/// A file that a change touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Where it is, or was.
+    pub path: String,
+    /// What was done to it.
+    pub how: How,
+    /// What it said before, where that matters and is text.
+    pub before: Option<String>,
+    /// What it says now.
+    pub after: Option<String>,
+}
+
+/// What was done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It is new.
+    Added,
+    /// It says something else.
+    Changed,
+    /// It is gone.
+    Removed,
+}
+
+/// Something about a change that has to be answered for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "odd", rename_all = "snake_case")]
+pub enum Odd {
+    /// A test is gone.
+    TestRemoved {
+        /// Which file.
+        path: String,
+    },
+    /// A test says less than before, or is skipped.
+    TestWeakened {
+        /// Which file.
+        path: String,
+        /// In words.
+        how: String,
+    },
+    /// A file that decides what checks do was changed.
+    CheckTouched {
+        /// Which.
+        path: String,
+    },
+    /// Marks of a merge were left in a file.
+    MergeMarks {
+        /// Which.
+        path: String,
+        /// The line.
+        line: usize,
+    },
+}
+
+impl Odd {
+    /// The file.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::TestRemoved { path }
+            | Self::TestWeakened { path, .. }
+            | Self::CheckTouched { path }
+            | Self::MergeMarks { path, .. } => path,
+        }
+    }
+
+    /// What is wrong, in a sentence.
+    pub fn told(&self) -> String {
+        match self {
+            Self::TestRemoved { path } => {
+                format!("the test `{path}` was removed, and nobody asked for that")
+            }
+            Self::TestWeakened { path, how } => {
+                format!("the test `{path}` shows less than before: {how}")
+            }
+            Self::CheckTouched { path } => {
+                format!(
+                    "`{path}` decides what the checks do; it was changed, and nobody asked for that"
+                )
+            }
+            Self::MergeMarks { path, line } => {
+                format!("`{path}:{line}` still has marks of a merge")
+            }
+        }
+    }
+
+    /// What to do about it.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::TestRemoved { .. } => "bring it back",
+            Self::TestWeakened { .. } => "bring back what it showed, and mend the code instead",
+            Self::CheckTouched { .. } => "undo the change",
+            Self::MergeMarks { .. } => "decide between both sides and remove the marks",
+        }
+    }
+}
+
+/// Whether a file is a test, by the customs of the usual languages.
+pub fn is_test(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let code = matches!(
+        extension,
+        "rs" | "py"
+            | "js"
+            | "jsx"
+            | "ts"
+            | "tsx"
+            | "mjs"
+            | "cjs"
+            | "go"
+            | "java"
+            | "kt"
+            | "cs"
+            | "rb"
+            | "php"
+            | "c"
+            | "cc"
+            | "cpp"
+            | "sh"
+            | "bats"
+            | "ex"
+            | "exs"
+            | "swift"
+            | "scala"
+            | "feature"
+    );
+    let below = path.split('/').rev().skip(1).any(|part| {
+        matches!(part, "tests" | "test" | "spec" | "specs" | "__tests__" | "testing" | "e2e")
+    });
+    let named = stem.starts_with("test_")
+        || stem.ends_with("_test")
+        || stem.ends_with("_spec")
+        || stem.ends_with(".test")
+        || stem.ends_with(".spec")
+        || stem.ends_with("Test")
+        || stem.ends_with("Tests")
+        || stem == "test"
+        || stem == "tests";
+    code && (below || named)
+}
+
+/// Tests that a change touched and nobody asked for: checks run with what they said before.
+pub fn put_back(touched: &[Touched], asked_for: &[String]) -> Vec<String> {
+    let wanted = |file: &&Touched| {
+        file.how != How::Added
+            && is_test(&file.path)
+            && is_plain_path(&file.path)
+            && !asked_for.contains(&file.path)
+    };
+    touched.iter().filter(wanted).map(|file| file.path.clone()).collect()
+}
+
+/// What a change did that has to be answered for. What the plan asked to be changed may be changed. `behind` are programs of the
+/// repository that stand behind the checks, though these do not name them.
+pub fn odd(
+    touched: &[Touched],
+    checks: &[Check],
+    behind: &[String],
+    asked_for: &[String],
+) -> Vec<Odd> {
+    let asked = |path: &str| asked_for.iter().any(|it| it == path);
+    let mut found = Vec::new();
+    for file in touched {
+        let path = file.path.clone();
+        let definer = |check: &Check| {
+            // A part of the repository may have its own.
+            let below = |own: &&str| path == **own || path.ends_with(&format!("/{own}"));
+            let decides = check.definers().iter().any(below)
+                || check.pinned().iter().any(|pin| *pin == path && !is_test(pin))
+                || behind.contains(&path);
+            (decides && file.how != How::Added) || check.is_overridden_by(&path)
+        };
+        match file.how {
+            How::Removed if is_test(&path) && !asked(&path) => {
+                found.push(Odd::TestRemoved { path: path.clone() });
+            }
+            How::Changed if is_test(&path) && !asked(&path) => {
+                let texts = file.before.as_deref().zip(file.after.as_deref());
+                if let Some(how) = texts.and_then(|(before, after)| weaker(before, after)) {
+                    found.push(Odd::TestWeakened { path: path.clone(), how });
+                }
+            }
+            How::Added | How::Changed | How::Removed => {}
+        }
+        if !asked(&path) && checks.iter().any(definer) {
+            found.push(Odd::CheckTouched { path: path.clone() });
+        }
+        if let Some(line) = file.after.as_deref().and_then(marks) {
+            found.push(Odd::MergeMarks { path, line });
+        }
+    }
+    found
+}
+
+/// Words of lines that show something.
+const SHOWS: &[&str] = &[
+    "assert", "expect(", "expect!", "should", "t.Error", "t.Fatal", "require.", "check!", "fail(",
+];
+/// Words that keep a test from running.
+const SKIPS: &[&str] = &[
+    "#[ignore",
+    "@pytest.mark.skip",
+    "@unittest.skip",
+    "pytest.skip(",
+    "it.skip",
+    "test.skip",
+    "describe.skip",
+    "xit(",
+    "xdescribe(",
+    "t.Skip(",
+    "@Disabled",
+    "@Ignore",
+    "[Ignore",
+    ".only(",
+];
+
+/// How a test shows less than before, if it does.
+fn weaker(before: &str, after: &str) -> Option<String> {
+    let count = |text: &str, words: &[&str]| -> usize {
+        text.lines().filter(|line| words.iter().any(|word| line.contains(word))).count()
+    };
+    let (had, has) = (count(before, SHOWS), count(after, SHOWS));
+    if has < had {
+        return Some(format!("it had {had} lines that show something and has {has}"));
+    }
+    let (had, has) = (count(before, SKIPS), count(after, SKIPS));
+    (has > had).then(|| "something in it is skipped now".to_owned())
+}
+
+/// The first line that is a mark of a merge.
+fn marks(text: &str) -> Option<usize> {
+    let mark = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    text.lines().position(mark).map(|at| at + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn check(words: &[&str]) -> Check {
+    Check::new(words.iter().map(|&word| word.to_owned()).collect())
+}
+
+fn touched(path: &str, how: How, before: &str, after: &str) -> Touched {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Touched { path: path.to_owned(), how, before: text(before), after: text(after) }
+}
+
+#[test]
+fn a_check_holds_only_with_its_exit_code_and_its_words() {
+    let plain = check(&["true"]);
+    assert!(plain.holds(Some(0), ""));
+    assert!(!plain.holds(Some(1), "") && !plain.holds(None, ""));
+    let picky = Check { expect_exit: 2, expect_output: Some("3 passed".into()), ..plain };
+    assert!(picky.holds(Some(2), "… 3 passed …"));
+    assert!(!picky.holds(Some(0), "3 passed") && !picky.holds(Some(2), "2 passed"));
+}
+
+#[test]
+fn twice_no_is_a_no_and_a_yes_after_a_no_needs_another() {
+    let table: [(&[bool], Tally); 8] = [
+        (&[], Tally::Again),
+        (&[true], Tally::Passed),
+        (&[false], Tally::Again),
+        (&[false, false], Tally::Failed),
+        (&[false, true], Tally::Again),
+        (&[false, true, true], Tally::Flaky),
+        (&[false, true, false], Tally::Failed),
+        (&[false, false, true], Tally::Failed),
+    ];
+    for (rounds, meant) in table {
+        assert_eq!(tally(rounds), meant, "{rounds:?}");
+    }
+}
+
+#[test]
+fn only_what_was_no_better_before_the_change_is_excused() {
+    let ran = |code: i32| Ran { holds: code == 0, exit_code: Some(code) };
+    let must = check(&["true"]);
+    let own = Check { unless_before: true, ..must.clone() };
+    let planned = Check { if_runnable: true, ..must.clone() };
+    let twice = |code: i32| [ran(code), ran(code)];
+    let table = [
+        (&must, None, twice(1), Tally::Failed),
+        (&must, Some(ran(1)), twice(1), Tally::Failed),
+        (&own, None, twice(1), Tally::Again),
+        (&own, Some(ran(2)), twice(1), Tally::Before),
+        (&own, Some(ran(0)), twice(1), Tally::Failed),
+        (&planned, None, twice(1), Tally::Failed),
+        (&planned, None, twice(127), Tally::Again),
+        (&planned, Some(ran(127)), twice(127), Tally::Before),
+        // A change that makes a program end as if it were not there.
+        (&planned, Some(ran(1)), twice(127), Tally::Failed),
+        (&planned, Some(ran(127)), twice(1), Tally::Failed),
+    ];
+    for (check, before, after, meant) in table {
+        assert_eq!(weigh(check, before, &after), meant, "{check:?} {before:?} {after:?}");
+    }
+}
+
+#[test]
+fn what_a_check_names_is_pinned_and_what_cannot_be_a_file_is_not() {
+    let line = Check::line("./check.sh --fast && python tools/run.py | tee $OUT");
+    assert_eq!(line.pinned(), ["check.sh", "tools/run.py"]);
+    let mut named = check(&["sh", "ci/run.sh", "/etc/passwd", "../up.sh", "-x.y", "a*.b"]);
+    named.pins.push("Makefile".into());
+    assert_eq!(named.pinned(), ["Makefile", "ci/run.sh"]);
+    assert_eq!(check(&["cargo", "test"]).pinned(), [""; 0]);
+}
+
+#[test]
+fn a_check_that_git_or_a_person_could_misread_is_refused() {
+    assert_eq!(check(&["make", "test"]).complaint(), None);
+    for bad in [
+        check(&[]),
+        check(&[""]),
+        check(&["a\0b"]),
+        Check { time_limit_seconds: Some(0), ..check(&["a"]) },
+        Check { pins: vec!["--upload-pack=x".into()], ..check(&["a"]) },
+        Check { pins: vec!["a/../b".into()], ..check(&["a"]) },
+    ] {
+        assert!(bad.complaint().is_some(), "{bad:?}");
+    }
+}
+
+#[test]
+fn tests_are_known_by_the_customs_of_languages() {
+    for path in [
+        "tests/it/main.rs",
+        "src/a_test.go",
+        "web/app.test.ts",
+        "test_sum.py",
+        "spec/a_spec.rb",
+        "src/test/java/SumTest.java",
+    ] {
+        assert!(is_test(path), "{path}");
+    }
+    for path in
+        ["src/latest.rs", "tests/data.json", "README.md", "src/contest.py", "docs/testing.md"]
+    {
+        assert!(!is_test(path), "{path}");
+    }
+}
+
+#[test]
+fn a_change_answers_for_tests_that_are_gone_or_weaker_and_for_what_decides_the_checks() {
+    let files = [
+        touched("tests/sum.py", How::Removed, "assert 1", ""),
+        touched("tests/mul.py", How::Changed, "assert a\nassert b", "assert a"),
+        touched("tests/div.py", How::Changed, "assert a", "@pytest.mark.skip\nassert a"),
+        touched("tests/new.py", How::Added, "", "assert c"),
+        touched("Makefile", How::Changed, "test:\n\tpytest", "test:\n\ttrue"),
+        touched("check.sh", How::Changed, "exit 1", "exit 0"),
+        touched("src/a.py", How::Changed, "x", "<<<<<<< ours\nx\n=======\ny\n>>>>>>> theirs"),
+    ];
+    let checks = [check(&["make", "test"]), check(&["sh", "./check.sh"])];
+    let found = odd(&files, &checks, &[], &[]);
+    let gone = |path: &str| Odd::TestRemoved { path: path.into() };
+    let weak = |path: &str, how: &str| Odd::TestWeakened { path: path.into(), how: how.into() };
+    let own = |path: &str| Odd::CheckTouched { path: path.into() };
+    assert_eq!(
+        found,
+        [
+            gone("tests/sum.py"),
+            weak("tests/mul.py", "it had 2 lines that show something and has 1"),
+            weak("tests/div.py", "something in it is skipped now"),
+            own("Makefile"),
+            own("check.sh"),
+            Odd::MergeMarks { path: "src/a.py".into(), line: 1 },
+        ]
+    );
+    let asked: Vec<String> =
+        ["tests/sum.py", "tests/mul.py", "tests/div.py", "Makefile", "check.sh"]
+            .map(str::to_owned)
+            .to_vec();
+    assert_eq!(
+        odd(&files, &checks, &[], &asked),
+        [Odd::MergeMarks { path: "src/a.py".into(), line: 1 }]
+    );
+}
+
+#[test]
+fn a_change_answers_for_files_that_take_a_check_over_and_for_what_stands_behind_it() {
+    let table: [(&[&str], &str, How, bool); 12] = [
+        (&["make", "test"], "GNUmakefile", How::Added, true),
+        (&["make", "test"], "Makefile", How::Added, false),
+        (&["make", "test"], "check.sh", How::Changed, true),
+        (&["make", "test"], "check.sh", How::Added, false),
+        (&["npm", "test"], ".npmrc", How::Added, true),
+        (&["pytest"], "tests/unit/conftest.py", How::Added, true),
+        (&["python3", "-m", "unittest"], "unittest/__init__.py", How::Added, true),
+        (&["python3", "-m", "unittest"], "src/__init__.py", How::Added, false),
+        (&["cargo", "test"], ".cargo/config.toml", How::Added, true),
+        (&["cargo", "test"], "app/config.toml", How::Added, false),
+        (&["sh", "-c", "cargo test"], ".config/nextest.toml", How::Changed, true),
+        (&["true"], "src/a.rs", How::Changed, false),
+    ];
+    for (words, path, how, meant) in table {
+        let files = [touched(path, how, "", "")];
+        let found = odd(&files, &[check(words)], &["check.sh".to_owned()], &[]);
+        let own = vec![Odd::CheckTouched { path: path.into() }];
+        assert_eq!(found, if meant { own } else { Vec::new() }, "{words:?} {path}");
+        assert_eq!(odd(&files, &[check(words)], &[], &[path.to_owned()]), [], "{words:?} {path}");
+    }
+}
+
+#[test]
+fn programs_of_the_repository_are_found_in_what_runs_them() {
+    let text = "test: build\n\t@sh ./check.sh && scripts/ci --fast\n\tgcc -o sum src/sum.c ../up.sh /bin/sh\n";
+    assert_eq!(scripts_in(text), ["check.sh", "scripts/ci"]);
+}
+
+#[test]
+fn tests_that_nobody_asked_to_be_changed_are_put_back() {
+    let files = [
+        touched("tests/sum.py", How::Changed, "assert a", "assert a\nassert b"),
+        touched("tests/mul.py", How::Removed, "assert a", ""),
+        touched("tests/new.py", How::Added, "", "assert a"),
+        touched("tests/asked.py", How::Changed, "assert a", "assert b"),
+        touched("src/sum.py", How::Changed, "a", "b"),
+    ];
+    assert_eq!(put_back(&files, &["tests/asked.py".to_owned()]), ["tests/sum.py", "tests/mul.py"]);
+}
+
+proptest! {
+    #[test]
+    fn no_pin_can_leave_the_repository_or_be_an_option(words in prop::collection::vec(".{0,20}", 1..5)) {
+        let check = Check::new(words);
+        for pin in check.pinned() {
+            prop_assert!(!pin.starts_with(['-', '/']) && !pin.contains('\0'));
+            prop_assert!(pin.split('/').all(|part| part != ".." && part != ".git" && !part.is_empty()));
+        }
+    }
+
+    #[test]
+    fn a_tally_is_reached_in_three_rounds(rounds in prop::collection::vec(any::<bool>(), 3..6)) {
+        prop_assert_ne!(tally(&rounds), Tally::Again);
+    }
+}

@@ -1,0 +1,180 @@
+//! What is told to people, by which ways, and how often it is tried.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How somebody is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChannelKind {
+    /// A program, by a signed request.
+    Webhook,
+    /// A mailbox.
+    Mail,
+    /// A topic of an ntfy server.
+    Ntfy,
+}
+
+impl ChannelKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Webhook, Self::Mail, Self::Ntfy];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::Mail => "mail",
+            Self::Ntfy => "ntfy",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// What a channel is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChannelScope {
+    /// What its user may see.
+    User,
+    /// What happens in a project.
+    Project,
+    /// Everything.
+    Installation,
+}
+
+impl ChannelScope {
+    /// Every scope.
+    pub const ALL: [Self; 3] = [Self::User, Self::Project, Self::Installation];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Project => "project",
+            Self::Installation => "installation",
+        }
+    }
+
+    /// The scope of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == name)
+    }
+}
+
+/// Where a notice stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeState {
+    /// It is to be told.
+    Pending,
+    /// It was told.
+    Sent,
+    /// It could not be told, and is not tried any more.
+    Failed,
+    /// It was not told because nobody needs it any more.
+    Dropped,
+}
+
+impl NoticeState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Sent, Self::Failed, Self::Dropped];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// The kinds of events that are told, by name: some belong to parts that an installation may not have.
+pub const TOLD: [&str; 10] = [
+    "task.waiting",
+    "approval.asked",
+    "task.completed",
+    "task.failed",
+    "task.cancelled",
+    "task.parked",
+    "budget.exhausted",
+    "provider_key.parked",
+    "sweep.halted",
+    "pull_request.opened",
+];
+
+/// What a channel is told with when somebody tries it.
+pub const TEST: &str = "notification.test";
+
+/// Whether events of that kind are told.
+pub fn is_told(kind: &str) -> bool {
+    TOLD.contains(&kind)
+}
+
+/// Most attempts.
+pub const MOST_ATTEMPTS: u32 = 12;
+
+/// After how long nothing is told any more.
+pub const TOO_LATE: Duration = Duration::from_hours(24);
+
+/// How long to wait after that many attempts have failed: 5 s, three times longer each time, at most an hour. Nothing when it is
+/// not tried any more.
+pub fn next_attempt(attempts: u32, age: Duration, wanted: Option<Duration>) -> Option<Duration> {
+    if attempts >= MOST_ATTEMPTS {
+        return None;
+    }
+    let longest = Duration::from_hours(1);
+    let usual =
+        Duration::from_secs(5).saturating_mul(3_u32.saturating_pow(attempts.saturating_sub(1)));
+    let pause = usual.max(wanted.unwrap_or_default()).min(longest);
+    (age.saturating_add(pause) < TOO_LATE).then_some(pause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_tried_less_and_less_often_and_not_for_ever() {
+        let pauses: Vec<_> = (1..=MOST_ATTEMPTS)
+            .map(|attempts| {
+                next_attempt(attempts, Duration::ZERO, None).map(|pause| pause.as_secs())
+            })
+            .collect();
+        let hour = Some(3600);
+        assert_eq!(
+            pauses,
+            [
+                Some(5),
+                Some(15),
+                Some(45),
+                Some(135),
+                Some(405),
+                Some(1215),
+                hour,
+                hour,
+                hour,
+                hour,
+                hour,
+                None
+            ]
+        );
+        assert_eq!(next_attempt(1, TOO_LATE, None), None);
+        assert_eq!(next_attempt(1, TOO_LATE.saturating_sub(Duration::from_secs(5)), None), None);
+        let wanted = |seconds| next_attempt(2, Duration::ZERO, Some(Duration::from_secs(seconds)));
+        assert_eq!(wanted(1), Some(Duration::from_secs(15)));
+        assert_eq!(wanted(60), Some(Duration::from_mins(1)));
+        assert_eq!(wanted(86_400), Some(Duration::from_hours(1)));
+    }
+}
