@@ -1,0 +1,807 @@
+//! Text without what hides in it.
+//!
+//! Whoever reads an issue on a forge does not see comments of HTML, characters without a shape, attributes of tags, titles of links. An agent would read all of
+//! it. So what a person does not see is taken out before anything else happens. Where it is not certain that a person sees something,
+//! it is taken out as well.
+
+use serde::Serialize;
+use unicode_general_category::{GeneralCategory, get_general_category};
+
+/// Most bytes of a text.
+pub const MOST_BYTES: usize = 64 * 1024;
+
+/// How often a text is gone through before every `<` goes.
+const ROUNDS: usize = 16;
+
+/// Elements whose content is not shown.
+const UNSEEN: [&str; 16] = [
+    "script", "style", "template", "noscript", "iframe", "object", "svg", "math", "head", "title",
+    "audio", "video", "canvas", "noembed", "noframes", "xmp",
+];
+
+/// Elements that enclose nothing.
+const VOID: [&str; 12] =
+    ["area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
+
+/// Elements after which a line ends.
+const BREAKS: [&str; 14] = [
+    "br",
+    "p",
+    "div",
+    "li",
+    "tr",
+    "details",
+    "summary",
+    "blockquote",
+    "pre",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "hr",
+];
+
+/// Elements in which a fence is no fence.
+const RAW: [&str; 4] = ["<pre", "<script", "<style", "<textarea"];
+
+/// What may stand before the words of a line: white space, marks of lists and quotes.
+const MARKS: [char; 19] = [
+    ' ', '\t', '>', '-', '*', '+', '.', ')', '#', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9',
+];
+
+/// A text in which nothing hides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleaned {
+    /// The text.
+    pub text: String,
+    /// What is not in it any more.
+    pub removed: Removed,
+}
+
+/// What was taken out of a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Characters without a shape.
+    pub characters: usize,
+    /// Comments of HTML and their like.
+    pub comments: usize,
+    /// Tags, with what they hide.
+    pub tags: usize,
+    /// Titles and definitions of links, words instead of images, images in the text itself.
+    pub links: usize,
+    /// Whether the end was cut off.
+    pub cut: bool,
+}
+
+impl Removed {
+    /// Whether it was nothing.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Takes out of a text what somebody who reads it on a forge does not see.
+pub fn text(raw: &str) -> Cleaned {
+    let mut removed = Removed::default();
+    let mut end = raw.len().min(MOST_BYTES);
+    while !raw.is_char_boundary(end) {
+        end -= 1;
+    }
+    removed.cut = end < raw.len();
+    let mut text = shapes(&raw[..end], &mut removed);
+    for round in 0.. {
+        if round == ROUNDS {
+            // Nobody writes like this by chance: now nothing of HTML can be left.
+            text.retain(|c| c != '<');
+        }
+        let next = markup(&text, &mut removed);
+        if next == text {
+            break;
+        }
+        text = next;
+    }
+    Cleaned { text, removed }
+}
+
+/// One line without what hides in it: for titles and names.
+pub fn line(raw: &str) -> String {
+    let cleaned = text(raw).text;
+    cleaned.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a character has no shape of its own, or changes that of others.
+pub fn is_unseen(c: char) -> bool {
+    use GeneralCategory::{
+        Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Surrogate, Unassigned,
+    };
+    if matches!(c, '\n' | '\t') {
+        return false;
+    }
+    matches!(
+        c,
+        '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fffc}' | '\u{1d159}' | '\u{e0000}'..='\u{e0fff}'
+    ) || matches!(
+        get_general_category(c),
+        Control | Format | LineSeparator | ParagraphSeparator | PrivateUse | Surrogate | Unassigned
+    )
+}
+
+/// The text with line ends of one kind and characters that can be seen.
+fn shapes(raw: &str, removed: &mut Removed) -> String {
+    let mut text = String::with_capacity(raw.len());
+    for c in raw.replace("\r\n", "\n").chars() {
+        match c {
+            '\r' => text.push('\n'),
+            c if is_unseen(c) => removed.characters += 1,
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Goes through a text once.
+fn markup(text: &str, removed: &mut Removed) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    // A fence is believed only where every reader of Markdown sees one: at the very left, after an empty line, outside of HTML.
+    while !rest.is_empty() {
+        match fence(text, rest) {
+            Some((before, code, after)) => {
+                prose(before, &mut out, removed);
+                out.push_str(code);
+                rest = after;
+            }
+            None => {
+                prose(rest, &mut out, removed);
+                break;
+            }
+        }
+    }
+    tidy(&out)
+}
+
+/// The first fenced block: what is before it, itself, what is after it.
+fn fence<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
+    let mut at = 0;
+    let mut after_empty = true;
+    for line in rest.split_inclusive('\n') {
+        let bare = line.trim_end();
+        if let Some((mark, length)) = opens(bare).filter(|_| after_empty) {
+            let before = &whole[..whole.len() - rest.len() + at];
+            if unsure(before) {
+                return None;
+            }
+            let mut end = at + line.len();
+            for inner in rest[end..].split_inclusive('\n') {
+                end += inner.len();
+                if closes(inner, mark, length) {
+                    return Some((&rest[..at], &rest[at..end], &rest[end..]));
+                }
+            }
+            // It is never closed: all the rest is shown as it is.
+            return Some((&rest[..at], &rest[at..], ""));
+        }
+        after_empty = bare.trim_start().is_empty();
+        at += line.len();
+    }
+    None
+}
+
+/// Whether what stands before a fence may make it part of something else.
+fn unsure(before: &str) -> bool {
+    let lower = before.to_ascii_lowercase();
+    let open = |from: &str, to: &str| match (lower.rfind(from), lower.rfind(to)) {
+        (Some(from), Some(to)) => to < from,
+        (from, _) => from.is_some(),
+    };
+    RAW.iter().any(|raw| lower.contains(raw))
+        || open("<!--", "-->")
+        || open("<?", "?>")
+        || open("<!", ">")
+        || open("<![cdata[", "]]>")
+        || lower.contains("$$")
+}
+
+fn opens(line: &str) -> Option<(char, usize)> {
+    let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let length = line.chars().take_while(|c| *c == mark).count();
+    let plain = mark == '~' || !line[length..].contains('`');
+    (length >= 3 && plain).then_some((mark, length))
+}
+
+fn closes(line: &str, mark: char, length: usize) -> bool {
+    let line = line.trim_end();
+    let bare = line.trim_start_matches(' ');
+    line.len() - bare.len() <= 3
+        && bare.chars().count() >= length
+        && bare.chars().all(|c| c == mark)
+}
+
+/// Text outside of fences.
+fn prose(text: &str, out: &mut String, removed: &mut Removed) {
+    let text = html(text, removed);
+    let text = definitions(&text, removed);
+    out.push_str(&links(&text, removed));
+}
+
+/// Text without comments and tags.
+fn html(text: &str, removed: &mut Removed) -> String {
+    let mut out = String::with_capacity(text.len());
+    let spans = spans(text);
+    let mut at = 0;
+    while let Some(found) = text[at..].find('<') {
+        let start = at + found;
+        out.push_str(&text[at..start]);
+        if let Some((_, end)) = spans.iter().find(|(from, to)| (*from..*to).contains(&start)) {
+            out.push_str(&text[start..*end]);
+            at = *end;
+            continue;
+        }
+        let rest = &text[start..];
+        let to = |end: &str| rest.find(end).map_or(rest.len(), |found| found + end.len());
+        let length = if rest.starts_with("<!--") {
+            removed.comments += 1;
+            // `<!-->` and `<!--->` are whole comments.
+            if rest.starts_with("<!-->") {
+                5
+            } else if rest.starts_with("<!--->") {
+                6
+            } else {
+                to("-->")
+            }
+        } else if rest.starts_with("<![CDATA[") {
+            removed.comments += 1;
+            to("]]>")
+        } else if rest.starts_with("<?") {
+            removed.comments += 1;
+            to("?>")
+        } else if rest.starts_with("<!") && rest[2..].starts_with(|c: char| c.is_ascii_alphabetic())
+        {
+            removed.comments += 1;
+            to(">")
+        } else if let Some(address) = autolink(rest) {
+            out.push_str(address);
+            address.len() + 2
+        } else if let Some(tag) = tag(rest).filter(|tag| tag.closed || tears(&text[..start])) {
+            removed.tags += 1;
+            if BREAKS.contains(&tag.name.as_str()) {
+                out.push('\n');
+            }
+            if tag.hides { past(rest, &tag) } else { tag.length }
+        } else {
+            out.push('<');
+            1
+        };
+        at = start + length;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// The address in `<https://…>`, which is shown.
+fn autolink(text: &str) -> Option<&str> {
+    let (inside, _) = text[1..].split_once('>')?;
+    let (scheme, rest) = inside.split_once(':')?;
+    let known = ["http", "https", "mailto"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    let plain = |c: char| !c.is_whitespace() && !matches!(c, '<' | '"' | '\'' | '`');
+    (known && !rest.is_empty() && rest.chars().all(plain)).then_some(inside)
+}
+
+/// Whether a tag that never ends, after this text, takes the rest with it. In the middle of words it is only a `<`.
+fn tears(before: &str) -> bool {
+    let paragraph = before.rsplit_once("\n\n").map_or(before, |(_, last)| last);
+    let line = paragraph.rsplit_once('\n').map_or(paragraph, |(_, last)| last);
+    let lower = before.to_ascii_lowercase();
+    line.trim_start_matches(MARKS).is_empty()
+        || paragraph.contains('<')
+        || RAW.iter().any(|raw| lower.contains(raw))
+}
+
+struct Tag {
+    name: String,
+    length: usize,
+    /// Whether it ends.
+    closed: bool,
+    /// Whether what it encloses is not shown.
+    hides: bool,
+}
+
+/// A tag at the beginning of the text, opening or closing. One that never ends takes the rest with it.
+fn tag(text: &str) -> Option<Tag> {
+    let closing = text.starts_with("</");
+    let inside = &text[if closing { 2 } else { 1 }..];
+    if !inside.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return None;
+    }
+    let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == ':';
+    let name: String =
+        inside.chars().take_while(|c| named(*c)).collect::<String>().to_ascii_lowercase();
+    let mut quote = None;
+    let mut length = None;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '>') => {
+                length = Some(at + 1);
+                break;
+            }
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            _ => {}
+        }
+    }
+    // With a quote that is never closed, the first `>` is as good as any.
+    let length = length.or_else(|| text.find('>').map(|at| at + 1));
+    let closed = length.is_some();
+    let length = length.unwrap_or(text.len());
+    let inner = text[..length].to_ascii_lowercase();
+    // Names of attributes are what is not in quotes.
+    let mut quote = None;
+    let names: String = inner
+        .chars()
+        .map(|c| match quote {
+            None if matches!(c, '"' | '\'') => {
+                quote = Some(c);
+                ' '
+            }
+            None => c,
+            Some(open) => {
+                quote = quote.filter(|_| c != open);
+                ' '
+            }
+        })
+        .collect();
+    let mut names = names.split(|c: char| c.is_whitespace() || matches!(c, '/' | '=' | '>'));
+    let veils = names.any(|name| matches!(name, "hidden" | "style" | "aria-hidden"));
+    // `/>` closes nothing in HTML.
+    let encloses = !closing && !VOID.contains(&name.as_str());
+    let hides = encloses && (veils || UNSEEN.contains(&name.as_str()));
+    Some(Tag { name, length, closed, hides })
+}
+
+/// Past the end of an element whose content is not shown; to the end of the text when it has none.
+fn past(text: &str, tag: &Tag) -> usize {
+    let lower = text.to_ascii_lowercase();
+    let (open, close) = (format!("<{}", tag.name), format!("</{}", tag.name));
+    let (mut depth, mut at) = (1_usize, tag.length);
+    while depth > 0 {
+        let Some(found) = lower[at..].find(&close).map(|found| at + found) else {
+            return text.len();
+        };
+        depth += lower[at..found].matches(&open).count();
+        depth -= 1;
+        at = lower[found..].find('>').map_or(text.len(), |end| found + end + 1);
+    }
+    at
+}
+
+/// Where code is shown inside of lines: `…` with as many marks on both sides.
+///
+/// Only where every reader of Markdown agrees: on one line without `|` and `\`, all marks before it on its own line in pairs, and no `<` before it in
+/// its paragraph but in such code.
+fn spans(text: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    if unsure(text) && RAW.iter().any(|raw| text.to_ascii_lowercase().contains(raw)) {
+        return found;
+    }
+    let (mut at, mut sure) = (0, true);
+    for line in text.split_inclusive('\n') {
+        if line.trim().is_empty() {
+            sure = true;
+        } else if sure {
+            match pairs(line) {
+                Some(pairs) if !line.contains(['|', '\\', '$']) => {
+                    for (from, to) in pairs {
+                        // Whatever opens before it may reach over it.
+                        let between =
+                            found.last().map_or(at, |(_, end): &(usize, usize)| (*end).max(at));
+                        if text[between..at + from].contains('<') {
+                            sure = false;
+                            break;
+                        }
+                        found.push((at + from, at + to));
+                    }
+                    let last = found.last().map_or(at, |(_, end)| (*end).max(at));
+                    sure = sure && !text[last..at + line.len()].contains('<');
+                }
+                _ => sure = false,
+            }
+        }
+        at += line.len();
+    }
+    found
+}
+
+/// The pairs of marks of a line; `None` when one has no partner.
+fn pairs(line: &str) -> Option<Vec<(usize, usize)>> {
+    let mut runs = Vec::new();
+    let bytes = line.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == b'`' {
+            let end = at + bytes[at..].iter().take_while(|b| **b == b'`').count();
+            runs.push((at, end));
+            at = end;
+        } else {
+            at += 1;
+        }
+    }
+    let mut pairs = Vec::new();
+    let mut next = 0;
+    while next < runs.len() {
+        let (from, to) = runs[next];
+        let partner = runs[next + 1..].iter().position(|(a, b)| b - a == to - from)?;
+        next += partner + 1;
+        pairs.push((from, runs[next].1));
+        next += 1;
+    }
+    Some(pairs)
+}
+
+/// Text without definitions of links and notes, which are shown nowhere or elsewhere.
+fn definitions(text: &str, removed: &mut Removed) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut skipping, mut note) = (false, false);
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    for (at, line) in lines.iter().enumerate() {
+        let empty = line.trim().is_empty();
+        let indented = line.starts_with([' ', '\t']);
+        if empty {
+            skipping = false;
+        } else if note && !skipping {
+            // A further paragraph of a note stands further in.
+            skipping = indented;
+            note = indented;
+        }
+        let bare = line.trim_start_matches(MARKS);
+        if !skipping && defines(bare, &lines[at + 1..]) {
+            removed.links += 1;
+            note = bare.starts_with("[^");
+            // All of its paragraph: where a title ends is not for us to guess.
+            skipping = true;
+        }
+        if !skipping {
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+/// Whether a definition begins here: `[…]:`, the name perhaps over several lines.
+fn defines(line: &str, following: &[&str]) -> bool {
+    if !line.starts_with('[') {
+        return false;
+    }
+    let mut name = line.to_owned();
+    for next in following.iter().take_while(|next| !next.trim().is_empty()).take(20) {
+        if name.contains(']') {
+            break;
+        }
+        name.push_str(next);
+    }
+    let mut escaped = false;
+    for (at, c) in name.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => return false,
+            ']' => return name[at + 1..].starts_with(':'),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Text whose links have no titles and whose images have no words; images that are in the text itself are gone.
+fn links(text: &str, removed: &mut Removed) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(found) = text[at..].find("](") {
+        let middle = at + found;
+        let Some(link) = target(&text[middle + 2..]) else {
+            out.push_str(&text[at..middle + 2]);
+            at = middle + 2;
+            continue;
+        };
+        let end = middle + 2 + link.length;
+        let image = opening(&text[at..middle]).map(|open| at + open);
+        let image = image.filter(|open| text[..*open].ends_with('!'));
+        match image {
+            Some(open) => {
+                let words = &text[open + 1..middle];
+                out.push_str(&text[at..open - 1]);
+                if link.address.trim_start_matches('<').to_ascii_lowercase().starts_with("data:") {
+                    removed.links += 1;
+                } else {
+                    removed.links += usize::from(!words.is_empty() || link.titled);
+                    out.push_str("![](");
+                    out.push_str(link.address);
+                    out.push(')');
+                }
+            }
+            None => {
+                removed.links += usize::from(link.titled);
+                out.push_str(&text[at..middle + 2]);
+                out.push_str(link.address);
+                out.push(')');
+            }
+        }
+        at = end;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// The bracket that the one at the end of the text closes.
+fn opening(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices().rev() {
+        match c {
+            ']' => depth += 1,
+            '[' if depth == 0 => return Some(at),
+            '[' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+struct Target<'a> {
+    address: &'a str,
+    titled: bool,
+    length: usize,
+}
+
+/// An address, perhaps a title, and the bracket that closes both.
+fn target(text: &str) -> Option<Target<'_>> {
+    let start = text.len() - text.trim_start().len();
+    let rest = &text[start..];
+    let mut depth = 0_usize;
+    let long = rest.char_indices().find(|(_, c)| {
+        match c {
+            '(' => depth += 1,
+            ')' if depth == 0 => return true,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        c.is_whitespace()
+    });
+    let (long, _) = long?;
+    let (address, after) = rest.split_at(long);
+    let spaces = after.len() - after.trim_start().len();
+    let after = &after[spaces..];
+    let base = start + long + spaces;
+    if after.starts_with(')') {
+        return Some(Target { address, titled: start > 0 || spaces > 0, length: base + 1 });
+    }
+    let close = match after.chars().next()? {
+        '(' => ')',
+        quote @ ('"' | '\'') => quote,
+        _ => return None,
+    };
+    let mut escaped = false;
+    for (at, c) in after.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == close => {
+                let end = &after[at + 1..];
+                let spaces = end.len() - end.trim_start().len();
+                let closed = end[spaces..].starts_with(')');
+                return closed.then_some(Target {
+                    address,
+                    titled: true,
+                    length: base + at + 1 + spaces + 1,
+                });
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// At most one empty line in a row.
+fn tidy(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut empty = 0;
+    for line in text.split_inclusive('\n') {
+        empty = if line.trim().is_empty() { empty + 1 } else { 0 };
+        if empty < 3 {
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cleaned(raw: &str) -> String {
+        text(raw).text
+    }
+
+    #[test]
+    fn what_a_person_sees_stays() {
+        for seen in [
+            "Fix the login.\n\n- [ ] it works\n- [x] done\n",
+            "```rust\nlet a: Vec<String> = b; // <!-- shown -->\n<?php echo 1;\n```\nafter\n",
+            "Use `Vec<String>` and ``a ` <b>``, 1 < 2 && 3 > 2, a <- b, x<1>",
+            "[docs](https://h/a_(b)) and ![](https://h/i.png)",
+            "é, 日本語, emoji 😀, tab\there",
+            "~~~\n``` <i>\n~~~\n",
+        ] {
+            assert_eq!(text(seen), Cleaned { text: seen.into(), removed: Removed::default() });
+        }
+    }
+
+    #[test]
+    fn comments_go_closed_or_not() {
+        assert_eq!(cleaned("a<!-- hidden -->b"), "ab");
+        assert_eq!(cleaned("a<!-- hidden"), "a");
+        assert_eq!(cleaned("a<!--> b <!---> c"), "a b  c");
+        assert_eq!(cleaned("a<!<!-- x -->-- hidden -->b"), "ab");
+        assert_eq!(cleaned("a<?php hidden ?>b<!DOCTYPE hidden>c<![CDATA[hidden]]>d"), "abcd");
+        assert_eq!(cleaned("<div>\n```\n<!-- hidden -->\n```\n"), "\n\n```\n\n```\n");
+        assert_eq!(text("a<!-- b -->").removed, Removed { comments: 1, ..Removed::default() });
+    }
+
+    #[test]
+    fn a_fence_that_a_reader_of_markdown_may_not_see_protects_nothing() {
+        for hidden in [
+            "<pre>\n\n```\n<!-- hidden -->\n```\n",
+            "text\n```\n<!-- hidden -->\n```\n",
+            "- a\n\n  ```\nb <!-- hidden -->\n",
+            "<!--\n\n```\nhidden\n```\n-->",
+            "# a `\n<x hidden> ` b",
+            "a ` b\nc ` <x hidden> ` d",
+            "| ` | <x hidden> ` |",
+            "<a title=\"`\"> <x hidden> `",
+        ] {
+            assert!(!cleaned(hidden).contains("hidden"), "{hidden:?} gave {:?}", cleaned(hidden));
+        }
+    }
+
+    #[test]
+    fn tags_go_with_their_attributes_and_with_what_they_hide() {
+        assert_eq!(cleaned("<details><summary>More</summary>words</details>"), "\n\nMore\nwords\n");
+        assert_eq!(cleaned("a <b title=\"unseen > more\">bold</b> c"), "a bold c");
+        assert_eq!(cleaned("a<script>x<script>y</script></script>b"), "ab");
+        assert_eq!(cleaned("a<span hidden/>x</span>b<br hidden>c"), "ab\nc");
+        assert_eq!(
+            cleaned("a<span hidden>x<span>y</span></span>b<p style='display:none'>z"),
+            "ab\n"
+        );
+        assert_eq!(cleaned("a<img alt='hidden' src=x>b<unknown words>c"), "abc");
+        assert_eq!(cleaned("see <https://h/x> and <mailto:a@h>"), "see https://h/x and mailto:a@h");
+        assert_eq!(cleaned("a <b is\n\nless"), "a <b is\n\nless");
+        assert_eq!(cleaned("a\n  <div title=\"hidden\n\nhidden"), "a\n  \n");
+        assert_eq!(cleaned("<i>a</i> <b hidden\n\nhidden"), "a ");
+    }
+
+    #[test]
+    fn titles_definitions_and_words_of_images_go() {
+        assert_eq!(
+            cleaned("[a](https://h \"hidden\") [b](u 'h') [c](u (h))"),
+            "[a](https://h) [b](u) [c](u)"
+        );
+        assert_eq!(cleaned("a\n\n[//]: # (hidden)\nb\n\nc\n"), "a\n\n\nc\n");
+        assert_eq!(cleaned("> [x]:\n> /url\n> 'hidden'\n\nb"), "\nb");
+        assert_eq!(cleaned("[a\nb]: /url 'hidden'\n\nc"), "\nc");
+        assert_eq!(cleaned("a\n\n[^1]: hidden\n\n    hidden too\n\nb"), "a\n\n\nb");
+        assert_eq!(cleaned("![hidden](https://h/i.png)"), "![](https://h/i.png)");
+        assert_eq!(cleaned("![hidden](data:image/png;base64,AAAA) b"), " b");
+    }
+
+    #[test]
+    fn characters_without_a_shape_go() {
+        let hidden: String = "ab"
+            .chars()
+            .flat_map(|c| {
+                [c, '\u{200b}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{ad}', '\u{7}', '\u{e0041}']
+            })
+            .collect();
+        let got = text(&hidden);
+        assert_eq!(
+            got,
+            Cleaned {
+                text: "ab".into(),
+                removed: Removed { characters: 14, ..Removed::default() }
+            }
+        );
+        assert_eq!(line("  A\n\ttitle\u{200d} <!-- x --> here "), "A title here");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let got = text(&"é".repeat(MOST_BYTES));
+        assert_eq!((got.text.len(), got.removed.cut), (MOST_BYTES, true));
+    }
+
+    #[test]
+    fn nesting_without_end_ends() {
+        let deep = format!("{}{}", "<!".repeat(5000), "--x-->".repeat(5000));
+        assert!(!cleaned(&deep).contains("<!--"));
+    }
+
+    fn pieces() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "<!--",
+            "-->",
+            "<",
+            ">",
+            "<b>",
+            "</b>",
+            "<p hidden>",
+            "<script>",
+            "</script>",
+            "<pre>",
+            "<?",
+            "?>",
+            "<!",
+            "<![CDATA[",
+            "]]>",
+            "`",
+            "``",
+            "```",
+            "~~~",
+            "\n",
+            "\n\n",
+            " ",
+            "    ",
+            "[",
+            "]",
+            "](",
+            ")",
+            "[a]: ",
+            "[^1]: ",
+            "!",
+            "(",
+            "\"",
+            "'",
+            "x",
+            "word ",
+            "|",
+            "\\",
+            "$$",
+            "data:",
+            "https://h",
+            "- [ ] ",
+            "> ",
+            "\u{200b}",
+            "\u{202e}",
+            "\u{e0020}",
+            "é",
+            "\t",
+            "# ",
+        ]);
+        prop::collection::vec(prop_oneof![9 => piece.prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)], 0..60)
+            .prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn cleaning_twice_is_cleaning_once(raw in pieces()) {
+            let once = text(&raw);
+            let twice = text(&once.text);
+            prop_assert_eq!(&twice.text, &once.text);
+        }
+
+        #[test]
+        fn nothing_without_a_shape_survives_and_nothing_grows(raw in pieces()) {
+            let got = cleaned(&raw);
+            prop_assert!(!got.chars().any(is_unseen));
+            prop_assert!(got.len() <= raw.len());
+        }
+
+        #[test]
+        fn no_comment_survives_outside_of_a_fence(raw in pieces()) {
+            if !raw.contains("```") && !raw.contains("~~~") && !raw.contains('`') {
+                prop_assert!(!cleaned(&raw).contains("<!--"));
+            }
+        }
+    }
+}

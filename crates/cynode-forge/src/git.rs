@@ -1,0 +1,363 @@
+//! Pushes to a forge and mirrors of it, by the `git` program.
+//!
+//! The credential is in git's environment for as long as it runs, for the one host it is meant for. A push never forces, never goes to
+//! the default branch, and never to a branch that is not ours.
+
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use data_encoding::BASE64;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::process::Command;
+use url::Url;
+
+use crate::ForgeKind;
+
+/// How long git may take for one thing.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// What the names of our branches begin with.
+pub const OURS: &str = "cynode/";
+
+/// What opens a repository over HTTP.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    user: &'static str,
+    token: SecretString,
+}
+
+impl Credential {
+    /// A token of a forge, as its git server wants it.
+    pub const fn new(kind: ForgeKind, token: SecretString) -> Self {
+        let user = match kind {
+            ForgeKind::Github => "x-access-token",
+            ForgeKind::Gitlab => "oauth2",
+            ForgeKind::Gitea => "cynode",
+        };
+        Self { user, token }
+    }
+}
+
+/// A repository elsewhere.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// Where it is cloned from.
+    pub url: Url,
+    /// What opens it; nothing for a directory.
+    pub credential: Option<Credential>,
+    /// Whether it may be a directory of this machine.
+    pub files: bool,
+}
+
+/// Why git did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// It will not do it, however often it is asked. The words say why.
+    #[error("{0}")]
+    Refused(String),
+    /// It came to nothing, for reasons that may pass.
+    #[error("{0}")]
+    Failed(String),
+    /// It could not be run.
+    #[error("git could not be run: {0}")]
+    Io(#[from] std::io::Error),
+    /// It took too long.
+    #[error("git took longer than {} s", PATIENCE.as_secs())]
+    Slow,
+}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// The branch is there now.
+    Moved,
+    /// It was there already.
+    Already,
+}
+
+/// Pushes a commit as a branch of ours.
+#[tracing::instrument(name = "forge.git.push", skip_all, fields(branch, commit))]
+pub async fn push(
+    git_dir: &Path,
+    remote: &Remote,
+    branch: &str,
+    commit: &str,
+    default_branch: &str,
+) -> Result<Pushed, GitError> {
+    if branch == default_branch {
+        return Err(GitError::Refused("nothing is ever pushed to the default branch".into()));
+    }
+    if !branch.starts_with(OURS) || !is_branch(branch) {
+        return Err(GitError::Refused(format!(
+            "`{branch}` is no branch of ours: those begin with `{OURS}`"
+        )));
+    }
+    if !is_commit(commit) {
+        return Err(GitError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
+    }
+    let name = format!("refs/heads/{branch}");
+    if at(git_dir, remote, &name).await?.as_deref() == Some(commit) {
+        return Ok(Pushed::Already);
+    }
+    // Without `+` and without any option to force: git and the server both refuse what is not a step forward.
+    let what = format!("{commit}:{name}");
+    let url = address(remote)?;
+    let args = [
+        "push",
+        "--porcelain",
+        "--no-verify",
+        "--no-signed",
+        "--no-recurse-submodules",
+        &url,
+        &what,
+    ];
+    let done = run(git_dir, remote, &args).await?;
+    if done.status.success() {
+        return Ok(Pushed::Moved);
+    }
+    // Somebody who did the same at the same time is not in our way.
+    let error = judged(&done);
+    match at(git_dir, remote, &name).await {
+        Ok(Some(there)) if there == commit => Ok(Pushed::Already),
+        _ => Err(error),
+    }
+}
+
+/// Brings the repository the newest commit of a branch from elsewhere. The branch only ever moves forward. Gives the commit.
+#[tracing::instrument(name = "forge.git.fetch", skip_all, fields(branch))]
+pub async fn fetch(git_dir: &Path, remote: &Remote, branch: &str) -> Result<String, GitError> {
+    if !is_branch(branch) {
+        return Err(GitError::Refused(format!("`{branch}` is no name of a branch")));
+    }
+    let name = format!("refs/heads/{branch}");
+    let (url, what) = (address(remote)?, format!("{name}:{name}"));
+    let args = [
+        "fetch",
+        "--no-tags",
+        "--atomic",
+        "--no-write-fetch-head",
+        "--no-recurse-submodules",
+        &url,
+        &what,
+    ];
+    let done = run(git_dir, remote, &args).await?;
+    if !done.status.success() {
+        return Err(judged(&done));
+    }
+    let name = format!("{name}^{{commit}}");
+    let done = run(git_dir, remote, &["rev-parse", "--verify", "--end-of-options", &name]).await?;
+    let commit = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+    if done.status.success() && is_commit(&commit) { Ok(commit) } else { Err(judged(&done)) }
+}
+
+/// The commit that a ref has elsewhere.
+async fn at(git_dir: &Path, remote: &Remote, name: &str) -> Result<Option<String>, GitError> {
+    let url = address(remote)?;
+    let done = run(git_dir, remote, &["ls-remote", "--refs", &url, name]).await?;
+    if !done.status.success() {
+        return Err(judged(&done));
+    }
+    let said = String::from_utf8_lossy(&done.stdout);
+    let found = said.lines().filter_map(|line| line.split_once('\t'));
+    Ok(found.into_iter().find(|(_, found)| *found == name).map(|(commit, _)| commit.to_owned()))
+}
+
+/// The address, if it is one that may be used.
+fn address(remote: &Remote) -> Result<String, GitError> {
+    let url = &remote.url;
+    let good = match url.scheme() {
+        "https" | "http" => url.host_str().is_some_and(|host| !host.is_empty()),
+        "file" => remote.files,
+        _ => false,
+    };
+    if !good {
+        return Err(GitError::Refused("a repository is reached by http or https".into()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(GitError::Refused("no credential belongs into an address".into()));
+    }
+    Ok(url.as_str().to_owned())
+}
+
+async fn run(git_dir: &Path, remote: &Remote, args: &[&str]) -> Result<Output, GitError> {
+    let done = tokio::time::timeout(PATIENCE, command(git_dir, remote).args(args).output());
+    Ok(done.await.map_err(|_| GitError::Slow)??)
+}
+
+/// A git that obeys nothing but its arguments, and speaks to nobody but the remote.
+fn command(git_dir: &Path, remote: &Remote) -> Command {
+    let mut git = Command::new("git");
+    git.env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .env("LC_ALL", "C.UTF-8")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true", "-c", "gc.auto=0"])
+        .args([
+            "-c",
+            "credential.helper=",
+            "-c",
+            "core.askPass=",
+            "-c",
+            "http.followRedirects=false",
+        ])
+        .args([
+            "-c",
+            "push.followTags=false",
+            "-c",
+            "push.gpgSign=false",
+            "-c",
+            "core.fsmonitor=false",
+        ])
+        .args(["-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60"])
+        .args(["-c", "protocol.allow=never"])
+        .args(["-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always"])
+        .arg("--git-dir")
+        .arg(git_dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut settings = Vec::new();
+    if remote.files {
+        settings.push(("protocol.file.allow".to_owned(), "always".to_owned()));
+    }
+    if let (Some(credential), true) = (&remote.credential, remote.url.scheme() != "file") {
+        let pair = format!("{}:{}", credential.user, credential.token.expose_secret());
+        let header = format!("Authorization: Basic {}", BASE64.encode(pair.as_bytes()));
+        // For this host alone: whatever git is talked into asking elsewhere goes without it.
+        let origin = remote.url.origin().ascii_serialization();
+        settings.push((format!("http.{origin}/.extraHeader"), header));
+    }
+    git.env("GIT_CONFIG_COUNT", settings.len().to_string());
+    for (at, (key, value)) in settings.iter().enumerate() {
+        git.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);
+    }
+    git
+}
+
+/// What git's words mean.
+fn judged(done: &Output) -> GitError {
+    let said = format!(
+        "{}\n{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let lines = said.lines().map(str::trim);
+    let told =
+        lines.filter(|line| !line.is_empty() && !line.starts_with("hint:") && *line != "Done");
+    let told = format!("git: {}", told.take(4).collect::<Vec<_>>().join("; "));
+    if has(&["non-fast-forward", "fetch first", "stale info", "needs force"]) {
+        GitError::Refused(format!(
+            "the branch has commits that this one does not follow; nothing is forced. {told}"
+        ))
+    } else if has(&[
+        "Authentication failed",
+        "could not read Username",
+        "could not read Password",
+        "error: 401",
+    ]) {
+        GitError::Refused(format!(
+            "the credential is not taken: set a new one on the project's remote. {told}"
+        ))
+    } else if has(&["error: 403"]) {
+        GitError::Refused(format!(
+            "the credential may not do this: docs/forges.md lists what it must be allowed. {told}"
+        ))
+    } else if has(&["not found", "error: 404", "does not appear to be a git repository"]) {
+        GitError::Refused(format!(
+            "there is no such repository, or the credential may not see it. {told}"
+        ))
+    } else if has(&["couldn't find remote ref"]) {
+        GitError::Refused(format!("there is no such branch. {told}"))
+    } else if has(&[
+        "remote rejected",
+        "pre-receive hook declined",
+        "fsck error",
+        "redirect",
+        "not allowed",
+    ]) {
+        GitError::Refused(told)
+    } else {
+        GitError::Failed(told)
+    }
+}
+
+/// Whether it is a name of a branch, and can be nothing else to git.
+pub fn is_branch(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+".contains(&b);
+    (1..=200).contains(&name.len())
+        && name.bytes().all(plain)
+        && !name.starts_with('+')
+        && !name.contains("..")
+        && name.split('/').all(|part| {
+            !part.is_empty()
+                && !part.starts_with(['.', '-'])
+                && !part.ends_with('.')
+                && !part.ends_with(".lock")
+        })
+}
+
+/// Whether it is the name of a commit and can be nothing else.
+fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_branch_can_be_nothing_else() {
+        for good in ["main", "cynode/fix-login-1a2b", "release/1.2+x", "a_b"] {
+            assert!(is_branch(good), "{good}");
+        }
+        for bad in [
+            "", "-f", "a/-f", "a..b", "/a", "a/", "a//b", "a.lock", "a b", "a:b", "a@{1}", ".a",
+            "a/.b", "a.",
+        ] {
+            assert!(!is_branch(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_addresses_of_http_without_a_credential_are_used() {
+        let taken = |url: &str, files| {
+            address(&Remote { url: url.parse().unwrap(), credential: None, files }).is_ok()
+        };
+        assert!(taken("https://h/o/r.git", false) && taken("http://127.0.0.1:1/r", false));
+        assert!(taken("file:///srv/r.git", true) && !taken("file:///srv/r.git", false));
+        for bad in ["ssh://h/r", "git://h/r", "https://u:p@h/r", "https://u@h/r", "ext::sh -c x"] {
+            assert!(!taken(bad, true), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_credential_is_in_the_environment_for_its_host_and_in_no_argument() {
+        let remote = Remote {
+            url: "https://h.example:8443/o/r.git".parse().unwrap(),
+            credential: Some(Credential::new(ForgeKind::Gitlab, "s3cret".into())),
+            files: false,
+        };
+        let git = command(Path::new("/r"), &remote);
+        let git = git.as_std();
+        assert!(git.get_args().all(|arg| !arg.to_string_lossy().contains("s3cret")));
+        let value = |name: &str| {
+            let found = git.get_envs().find(|(key, _)| *key == name);
+            found.and_then(|(_, value)| value).map(|value| value.to_string_lossy().into_owned())
+        };
+        assert_eq!(value("GIT_CONFIG_COUNT").as_deref(), Some("1"));
+        assert_eq!(
+            value("GIT_CONFIG_KEY_0").as_deref(),
+            Some("http.https://h.example:8443/.extraHeader")
+        );
+        let header = format!("Authorization: Basic {}", BASE64.encode(b"oauth2:s3cret"));
+        assert_eq!(value("GIT_CONFIG_VALUE_0"), Some(header));
+    }
+}

@@ -1,0 +1,355 @@
+//! Requests of a forge's API: one host, limits, pages, and failures in words.
+
+use std::{fmt, time::Duration};
+
+use futures::StreamExt;
+use reqwest::{
+    Client, Method, Response, StatusCode,
+    header::{
+        ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, LINK, RETRY_AFTER,
+        USER_AGENT,
+    },
+    redirect::Policy,
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc2822};
+use url::Url;
+
+use crate::ForgeError;
+
+/// Longest time to connect, and for one answer.
+const CONNECT: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Most bytes of an answer.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
+/// Most pages of a list.
+const MOST_PAGES: usize = 50;
+
+/// How long a forge is left alone that does not say how long, and the longest that it may ask for.
+const USUAL_WAIT: Duration = Duration::from_mins(1);
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// The API of one forge.
+#[derive(Clone)]
+pub(crate) struct Http {
+    client: Client,
+    base: Url,
+    headers: HeaderMap,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Http").field(&self.base.as_str()).finish()
+    }
+}
+
+/// How a request says who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pass {
+    /// `Authorization: Bearer …`
+    Bearer,
+    /// `Authorization: token …`
+    Token,
+}
+
+impl Http {
+    pub(crate) fn new(
+        base: Url,
+        token: &SecretString,
+        pass: Pass,
+        accept: &'static str,
+    ) -> Result<Self, ForgeError> {
+        let client = Client::builder()
+            .connect_timeout(CONNECT)
+            .timeout(PATIENCE)
+            // A token goes where the admin said and nowhere else.
+            .redirect(Policy::none())
+            .pool_idle_timeout(Duration::from_secs(4))
+            .tcp_nodelay(true)
+            .no_proxy()
+            .build()
+            .map_err(|error| ForgeError::Failed(cynode_core::causes::told(&error)))?;
+        let scheme = match pass {
+            Pass::Bearer => "Bearer",
+            Pass::Token => "token",
+        };
+        let value = HeaderValue::from_str(&format!("{scheme} {}", token.expose_secret()));
+        let mut value =
+            value.map_err(|_| ForgeError::Refused("the token cannot be sent".into()))?;
+        value.set_sensitive(true);
+        let headers = HeaderMap::from_iter([
+            (AUTHORIZATION, value),
+            (ACCEPT, HeaderValue::from_static(accept)),
+            (USER_AGENT, HeaderValue::from_static("cynode")),
+        ]);
+        Ok(Self { client, base, headers })
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.insert(name, HeaderValue::from_static(value));
+        self
+    }
+
+    /// An address below the API's. Whatever a segment holds stays one segment.
+    pub(crate) fn at(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, url: Url) -> Result<T, ForgeError> {
+        let response = self.send(Method::GET, url, None).await?;
+        parsed(&read(response).await?)
+    }
+
+    /// The same, and nothing where there is nothing.
+    pub(crate) async fn find<T: DeserializeOwned>(
+        &self,
+        url: Url,
+    ) -> Result<Option<T>, ForgeError> {
+        match self.get(url).await {
+            Ok(found) => Ok(Some(found)),
+            Err(ForgeError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        url: Url,
+        body: &Value,
+    ) -> Result<T, ForgeError> {
+        let response = self.send(Method::POST, url, Some(body)).await?;
+        parsed(&read(response).await?)
+    }
+
+    /// Every entry of a list, page by page, until `most` pages.
+    pub(crate) async fn pages<T: DeserializeOwned>(
+        &self,
+        first: Url,
+    ) -> Result<Vec<T>, ForgeError> {
+        let (all, whole) = self.some_pages(first, MOST_PAGES).await?;
+        if !whole {
+            return Err(ForgeError::Failed(format!("a list has more than {MOST_PAGES} pages")));
+        }
+        Ok(all)
+    }
+
+    /// The entries of the first pages of a list, and whether these were all.
+    pub(crate) async fn some_pages<T: DeserializeOwned>(
+        &self,
+        first: Url,
+        most: usize,
+    ) -> Result<(Vec<T>, bool), ForgeError> {
+        let mut all = Vec::new();
+        let mut next = Some(first);
+        for _ in 0..most {
+            let Some(url) = next.take() else { break };
+            let response = self.send(Method::GET, url.clone(), None).await?;
+            next = following(response.headers(), &url)?;
+            all.extend(parsed::<Vec<T>>(&read(response).await?)?);
+        }
+        Ok((all, next.is_none()))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<&Value>,
+    ) -> Result<Response, ForgeError> {
+        let mut request = self.client.request(method, url).headers(self.headers.clone());
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let response = request.send().await.map_err(|error| unreachable(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refusal(response).await)
+    }
+
+    async fn refusal(&self, response: Response) -> ForgeError {
+        let (status, wait) = (response.status(), wait(response.headers()));
+        let spent = response.headers().get("x-ratelimit-remaining").is_some_and(|left| left == "0");
+        let body = read(response).await.unwrap_or_default();
+        let said = said(&body);
+        let host = self.base.host_str().unwrap_or("the forge");
+        let told = if said.is_empty() {
+            format!("{host} answered {status}")
+        } else {
+            format!("{host} answered {status}: {said}")
+        };
+        let limited = status == StatusCode::TOO_MANY_REQUESTS
+            || (status == StatusCode::FORBIDDEN
+                && (spent || said.to_ascii_lowercase().contains("rate limit")));
+        if limited || status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
+            return ForgeError::Retry { after: wait.unwrap_or(USUAL_WAIT), why: told };
+        }
+        match status {
+            StatusCode::UNAUTHORIZED => ForgeError::Refused(format!(
+                "{told}. The token is wrong, has ended or was withdrawn: set a new one on the project's remote"
+            )),
+            StatusCode::FORBIDDEN => ForgeError::Refused(format!(
+                "{told}. The token does not allow it: docs/forges.md lists what it must be allowed"
+            )),
+            StatusCode::NOT_FOUND | StatusCode::GONE => {
+                ForgeError::Missing(format!("{told}. It is not there, or the token may not see it"))
+            }
+            StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => ForgeError::Conflict(told),
+            status if status.is_redirection() => ForgeError::Failed(format!(
+                "{told}. It sends us elsewhere, which is not followed: was the repository renamed?"
+            )),
+            _ => ForgeError::Failed(told),
+        }
+    }
+}
+
+fn unreachable(error: &reqwest::Error) -> ForgeError {
+    let why = std::error::Error::source(error)
+        .map_or_else(|| "the connection failed".into(), cynode_core::causes::told);
+    ForgeError::Retry { after: USUAL_WAIT, why: format!("the forge could not be reached: {why}") }
+}
+
+async fn read(response: Response) -> Result<Vec<u8>, ForgeError> {
+    let mut body = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| unreachable(&error))?;
+        if body.len() + piece.len() > MOST_BYTES {
+            return Err(ForgeError::Failed("the forge's answer is too long".into()));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, ForgeError> {
+    serde_json::from_slice(body).map_err(|error| {
+        ForgeError::Failed(format!("the forge's answer is not what its API promises: {error}"))
+    })
+}
+
+/// What a forge says went wrong, in one line.
+fn said(body: &[u8]) -> String {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return String::new() };
+    let mut parts = Vec::new();
+    for part in [&body["message"], &body["error"]] {
+        match part {
+            Value::Null => {}
+            Value::String(text) => parts.push(text.clone()),
+            other => parts.push(other.to_string()),
+        }
+    }
+    let errors = body["errors"].as_array().into_iter().flatten();
+    parts.extend(errors.filter_map(|error| error["message"].as_str().map(Into::into)));
+    let line = parts.join("; ");
+    line.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
+/// How long the forge wants to be left alone: `retry-after` in seconds, or until the time at which its limit begins anew.
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let seconds = text(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse::<u64>().ok());
+    let seconds = seconds.or_else(|| {
+        let until = text("x-ratelimit-reset").or_else(|| text("ratelimit-reset"))?;
+        let until = until.trim().parse::<i64>().ok()?;
+        // By the forge's own clock, as both times are.
+        let now = OffsetDateTime::parse(text(DATE.as_str())?, &Rfc2822).ok()?;
+        u64::try_from(until - now.unix_timestamp()).ok()
+    });
+    let wait = seconds.map(Duration::from_secs)?;
+    Some(wait.clamp(Duration::from_secs(1), LONGEST_WAIT))
+}
+
+/// The next page, if there is one. It is on the same host, or nowhere.
+fn following(headers: &HeaderMap, now: &Url) -> Result<Option<Url>, ForgeError> {
+    if let Some(page) = headers.get("x-next-page").and_then(|value| value.to_str().ok()) {
+        if page.is_empty() {
+            return Ok(None);
+        }
+        let mut next = now.clone();
+        let kept: Vec<(String, String)> =
+            now.query_pairs().into_owned().filter(|(name, _)| name != "page").collect();
+        next.query_pairs_mut().clear().extend_pairs(kept).append_pair("page", page);
+        return Ok(Some(next));
+    }
+    let links = headers.get_all(LINK).iter().filter_map(|value| value.to_str().ok());
+    let next = links.flat_map(|value| value.split(',')).find_map(|link| {
+        let (target, attributes) = link.split_once(';')?;
+        let next =
+            attributes.split(';').any(|one| matches!(one.trim(), "rel=\"next\"" | "rel=next"));
+        let target = target.trim().strip_prefix('<')?.strip_suffix('>')?;
+        next.then(|| now.join(target).ok()).flatten()
+    });
+    match next {
+        Some(url) if url.origin() != now.origin() => Err(ForgeError::Failed(
+            "the forge says that the next page is on another host, where the token does not go"
+                .into(),
+        )),
+        next => Ok(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn a_segment_with_a_slash_stays_one() {
+        let http = Http::new("https://h/api/v4".parse().unwrap(), &"t".into(), Pass::Bearer, "*/*");
+        let url = http.unwrap().at(&["projects", "a/b"], &[("q", "c d&e")]);
+        assert_eq!(url.as_str(), "https://h/api/v4/projects/a%2Fb?q=c+d%26e");
+    }
+
+    #[test]
+    fn the_next_page_is_read_from_either_header_and_never_from_another_host() {
+        let now: Url = "https://h/api/x?per_page=2&page=1".parse().unwrap();
+        let next = |pairs: &[(&'static str, &'static str)]| {
+            following(&headers(pairs), &now).map(|url| url.map(String::from))
+        };
+        assert_eq!(
+            next(&[("x-next-page", "2")]),
+            Ok(Some("https://h/api/x?per_page=2&page=2".into()))
+        );
+        assert_eq!(next(&[("x-next-page", "")]), Ok(None));
+        assert_eq!(
+            next(&[(
+                "link",
+                "<https://h/api/x?page=9>; rel=\"last\", <https://h/api/x?page=2>; rel=\"next\""
+            )]),
+            Ok(Some("https://h/api/x?page=2".into()))
+        );
+        assert_eq!(next(&[]), Ok(None));
+        for elsewhere in ["<https://evil/x>; rel=\"next\"", "<http://h/api/x>; rel=\"next\""] {
+            assert!(next(&[("link", elsewhere)]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_wait_is_in_seconds_or_until_the_limit_begins_anew() {
+        let wait = |pairs: &[(&'static str, &'static str)]| wait(&headers(pairs));
+        assert_eq!(wait(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
+        assert_eq!(wait(&[("retry-after", "999999")]), Some(LONGEST_WAIT));
+        let date = ("date", "Thu, 01 Jan 1970 00:01:40 GMT");
+        assert_eq!(wait(&[("x-ratelimit-reset", "130"), date]), Some(Duration::from_secs(30)));
+        assert_eq!(wait(&[("x-ratelimit-reset", "90"), date]), None);
+        assert_eq!(wait(&[]), None);
+    }
+}

@@ -1,0 +1,409 @@
+//! What a forge sends when something happened there.
+//!
+//! The signature comes first: nothing of a body is looked at that is not known to come from the forge. What is read out of it is a hint only, a
+//! kind and a number; what stands there now is asked of the forge itself. So a delivery that is sent again, or late, does no harm.
+
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::ForgeKind;
+
+/// The headers of a delivery.
+pub type Headers = HeaderMap;
+
+/// Fewest bytes of a secret.
+pub const SHORTEST_SECRET: usize = 16;
+
+/// A delivery that comes from the forge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// What the forge calls it. Not under the signature.
+    pub id: String,
+    /// The digest of its body: what says the same is the same, whatever it is called.
+    pub digest: [u8; 32],
+    /// The repository that it says it is about.
+    pub repository: Option<String>,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Something that happened on a forge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// An issue was opened, labelled or assigned.
+    Issue {
+        /// Its number.
+        number: u64,
+    },
+    /// Somebody said something about a pull request.
+    Remark {
+        /// Its number.
+        number: u64,
+    },
+    /// Somebody judged a pull request.
+    Review {
+        /// Its number.
+        number: u64,
+    },
+    /// A pull request was merged or closed.
+    Ended {
+        /// Its number.
+        number: u64,
+    },
+    /// Checks over a commit have ended.
+    Checks {
+        /// The commit.
+        commit: String,
+    },
+    /// Anything else.
+    Ignored,
+}
+
+/// Why a delivery is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It has no signature.
+    #[error("the delivery is not signed: set the webhook's secret on the forge")]
+    Unsigned,
+    /// Its signature is not good.
+    #[error("the delivery's signature is not good: is the secret the same on both sides?")]
+    Forged,
+    /// There is no secret to check it with.
+    #[error("the project's remote has no webhook secret")]
+    NoSecret,
+    /// It is signed and is not JSON.
+    #[error("the delivery is not JSON: choose `application/json` as its content type on the forge")]
+    NotJson,
+}
+
+/// Reads a delivery, if it comes from the forge.
+pub fn read(
+    kind: ForgeKind,
+    headers: &HeaderMap,
+    body: &[u8],
+    secret: &SecretString,
+) -> Result<Delivery, Refused> {
+    let secret = secret.expose_secret().as_bytes();
+    if secret.len() < SHORTEST_SECRET {
+        return Err(Refused::NoSecret);
+    }
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let good = match kind {
+        ForgeKind::Github => {
+            let signature = header("x-hub-signature-256").ok_or(Refused::Unsigned)?;
+            signed(secret, body, signature.strip_prefix("sha256=").ok_or(Refused::Forged)?)
+        }
+        ForgeKind::Gitea => {
+            let signature = header("x-gitea-signature").or_else(|| header("x-forgejo-signature"));
+            signed(secret, body, signature.ok_or(Refused::Unsigned)?)
+        }
+        ForgeKind::Gitlab => {
+            let token = header("x-gitlab-token").ok_or(Refused::Unsigned)?;
+            same(secret, token.as_bytes())
+        }
+    };
+    if !good {
+        return Err(Refused::Forged);
+    }
+    let value: Value = serde_json::from_slice(body).map_err(|_| Refused::NotJson)?;
+    let digest: [u8; 32] = Sha256::digest(body).into();
+    let (names, repository): (&[&str], &Value) = match kind {
+        ForgeKind::Github => (&["x-github-delivery"], &value["repository"]["full_name"]),
+        ForgeKind::Gitlab => {
+            (&["idempotency-key", "x-gitlab-event-uuid"], &value["project"]["path_with_namespace"])
+        }
+        ForgeKind::Gitea => {
+            (&["x-gitea-delivery", "x-forgejo-delivery"], &value["repository"]["full_name"])
+        }
+    };
+    let id = names.iter().find_map(|name| header(name)).map(|id| id.chars().take(100).collect());
+    let event = match kind {
+        ForgeKind::Github => github(header("x-github-event").unwrap_or_default(), &value),
+        ForgeKind::Gitlab => gitlab(header("x-gitlab-event").unwrap_or_default(), &value),
+        ForgeKind::Gitea => {
+            let event = header("x-gitea-event").or_else(|| header("x-forgejo-event"));
+            gitea(event.unwrap_or_default(), &value)
+        }
+    };
+    Ok(Delivery {
+        id: id.unwrap_or_else(|| data_encoding::HEXLOWER.encode(&digest)),
+        digest,
+        repository: repository.as_str().map(Into::into),
+        event: event.unwrap_or(Event::Ignored),
+    })
+}
+
+/// Whether the signature in hexadecimal digits is that of the body, in the same time whichever digit is wrong.
+fn signed(secret: &[u8], body: &[u8], signature: &str) -> bool {
+    let Ok(signature) = data_encoding::HEXLOWER.decode(signature.as_bytes()) else { return false };
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
+    mac.update(body);
+    mac.verify_slice(&signature).is_ok()
+}
+
+/// Whether two secrets are the same, without telling by the time it takes how much of one is right.
+fn same(own: &[u8], told: &[u8]) -> bool {
+    let (own, told) = (Sha256::digest(own), Sha256::digest(told));
+    own.iter().zip(told.iter()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+/// The name of a commit, if it is one.
+fn commit(value: &Value) -> Option<String> {
+    let text = value.as_str()?;
+    let digits = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    (matches!(text.len(), 40 | 64) && digits).then(|| text.to_owned())
+}
+
+fn github(event: &str, body: &Value) -> Option<Event> {
+    let action = body["action"].as_str().unwrap_or_default();
+    let issue = &body["issue"];
+    Some(match (event, action) {
+        ("issues", "opened" | "labeled" | "assigned" | "reopened") => {
+            Event::Issue { number: issue["number"].as_u64()? }
+        }
+        ("issue_comment", "created") if issue["pull_request"].is_object() => {
+            Event::Remark { number: issue["number"].as_u64()? }
+        }
+        ("pull_request_review_comment", "created") => {
+            Event::Remark { number: body["pull_request"]["number"].as_u64()? }
+        }
+        ("pull_request_review", "submitted") => {
+            Event::Review { number: body["pull_request"]["number"].as_u64()? }
+        }
+        ("pull_request", "closed") => {
+            Event::Ended { number: body["pull_request"]["number"].as_u64()? }
+        }
+        ("check_run", "completed") => {
+            Event::Checks { commit: commit(&body["check_run"]["head_sha"])? }
+        }
+        ("check_suite", "completed") => {
+            Event::Checks { commit: commit(&body["check_suite"]["head_sha"])? }
+        }
+        ("status", _) if body["state"] != "pending" => {
+            Event::Checks { commit: commit(&body["sha"])? }
+        }
+        _ => return None,
+    })
+}
+
+fn gitlab(event: &str, body: &Value) -> Option<Event> {
+    let what = &body["object_attributes"];
+    let action = what["action"].as_str().unwrap_or_default();
+    Some(match (event, action) {
+        ("Issue Hook", "open" | "update" | "reopen") => {
+            Event::Issue { number: what["iid"].as_u64()? }
+        }
+        ("Note Hook", _) if what["noteable_type"] == "MergeRequest" => {
+            Event::Remark { number: body["merge_request"]["iid"].as_u64()? }
+        }
+        ("Merge Request Hook", "approved" | "approval" | "unapproved" | "unapproval") => {
+            Event::Review { number: what["iid"].as_u64()? }
+        }
+        ("Merge Request Hook", "merge" | "close") => Event::Ended { number: what["iid"].as_u64()? },
+        ("Pipeline Hook", _) => match what["status"].as_str()? {
+            "success" | "failed" | "canceled" | "skipped" => {
+                Event::Checks { commit: commit(&what["sha"])? }
+            }
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+fn gitea(event: &str, body: &Value) -> Option<Event> {
+    let action = body["action"].as_str().unwrap_or_default();
+    let number = || {
+        let of = [&body["issue"]["number"], &body["pull_request"]["number"], &body["number"]];
+        of.into_iter().find_map(Value::as_u64)
+    };
+    let is_pull = body["is_pull"] == true || body["issue"]["pull_request"].is_object();
+    Some(match (event, action) {
+        (
+            "issues" | "issue_label" | "issue_assign",
+            "opened" | "label_updated" | "assigned" | "reopened",
+        ) => Event::Issue { number: number()? },
+        ("issue_comment", "created") if is_pull => Event::Remark { number: number()? },
+        ("pull_request_comment", "created" | "reviewed") => Event::Remark { number: number()? },
+        ("pull_request_approved" | "pull_request_rejected", _) => {
+            Event::Review { number: number()? }
+        }
+        ("pull_request", "closed") => Event::Ended { number: number()? },
+        ("status", _) if body["state"] != "pending" => {
+            Event::Checks { commit: commit(&body["sha"])? }
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SECRET: &str = "a secret of some length";
+
+    fn sign(body: &[u8]) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+        mac.update(body);
+        data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())
+    }
+
+    fn headers(kind: ForgeKind, event: &str, body: &[u8]) -> HeaderMap {
+        let pairs = match kind {
+            ForgeKind::Github => [
+                ("x-github-event", event.to_owned()),
+                ("x-github-delivery", "d-1".to_owned()),
+                ("x-hub-signature-256", format!("sha256={}", sign(body))),
+            ],
+            ForgeKind::Gitlab => [
+                ("x-gitlab-event", event.to_owned()),
+                ("x-gitlab-event-uuid", "d-1".to_owned()),
+                ("x-gitlab-token", SECRET.to_owned()),
+            ],
+            ForgeKind::Gitea => [
+                ("x-gitea-event", event.to_owned()),
+                ("x-gitea-delivery", "d-1".to_owned()),
+                ("x-gitea-signature", sign(body)),
+            ],
+        };
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    fn event(kind: ForgeKind, event: &str, body: &Value) -> Event {
+        let body = body.to_string().into_bytes();
+        let delivery = read(kind, &headers(kind, event, &body), &body, &SECRET.into()).unwrap();
+        assert_eq!(delivery.id, "d-1");
+        delivery.event
+    }
+
+    #[test]
+    fn each_forge_says_the_same_things_in_its_own_words() {
+        use ForgeKind::{Gitea, Github, Gitlab};
+        let sha = "a1".repeat(20);
+        let issue = Event::Issue { number: 7 };
+        let body = json!({ "action": "labeled", "issue": { "number": 7 } });
+        assert_eq!(event(Github, "issues", &body), issue);
+        let body = json!({ "object_attributes": { "iid": 7, "action": "update" } });
+        assert_eq!(event(Gitlab, "Issue Hook", &body), issue);
+        let body = json!({ "action": "label_updated", "number": 7, "issue": { "number": 7 } });
+        assert_eq!(event(Gitea, "issues", &body), issue);
+
+        let remark = Event::Remark { number: 3 };
+        let body = json!({ "action": "created", "issue": { "number": 3, "pull_request": {} } });
+        assert_eq!(event(Github, "issue_comment", &body), remark);
+        let body = json!({ "object_attributes": { "noteable_type": "MergeRequest" }, "merge_request": { "iid": 3 } });
+        assert_eq!(event(Gitlab, "Note Hook", &body), remark);
+        let body = json!({ "action": "created", "is_pull": true, "issue": { "number": 3 } });
+        assert_eq!(event(Gitea, "issue_comment", &body), remark);
+
+        let review = Event::Review { number: 3 };
+        let body = json!({ "action": "submitted", "pull_request": { "number": 3 } });
+        assert_eq!(event(Github, "pull_request_review", &body), review);
+        let body = json!({ "object_attributes": { "iid": 3, "action": "approved" } });
+        assert_eq!(event(Gitlab, "Merge Request Hook", &body), review);
+        let body = json!({ "action": "reviewed", "pull_request": { "number": 3 } });
+        assert_eq!(event(Gitea, "pull_request_rejected", &body), review);
+
+        let ended = Event::Ended { number: 3 };
+        let body = json!({ "action": "closed", "pull_request": { "number": 3 } });
+        assert_eq!(event(Github, "pull_request", &body), ended);
+        assert_eq!(event(Gitea, "pull_request", &body), ended);
+        let body = json!({ "object_attributes": { "iid": 3, "action": "merge" } });
+        assert_eq!(event(Gitlab, "Merge Request Hook", &body), ended);
+
+        let checks = Event::Checks { commit: sha.clone() };
+        let body = json!({ "action": "completed", "check_suite": { "head_sha": sha } });
+        assert_eq!(event(Github, "check_suite", &body), checks);
+        let body = json!({ "object_attributes": { "sha": sha, "status": "failed" } });
+        assert_eq!(event(Gitlab, "Pipeline Hook", &body), checks);
+        let body = json!({ "sha": sha, "state": "failure" });
+        assert_eq!(event(Gitea, "status", &body), checks);
+        assert_eq!(event(Github, "status", &body), checks);
+    }
+
+    #[test]
+    fn everything_else_is_ignored() {
+        for kind in ForgeKind::ALL {
+            for name in ["ping", "push", "Push Hook", "issues", "issue_comment", "status", ""] {
+                assert_eq!(
+                    event(kind, name, &json!({ "zen": 1, "state": "success" })),
+                    Event::Ignored
+                );
+                assert_eq!(event(kind, name, &json!([1])), Event::Ignored);
+            }
+        }
+        let body = json!({ "action": "created", "issue": { "number": 3 } });
+        assert_eq!(event(ForgeKind::Github, "issue_comment", &body), Event::Ignored);
+        let body = json!({ "sha": "--upload-pack", "state": "failure" });
+        assert_eq!(event(ForgeKind::Github, "status", &body), Event::Ignored);
+    }
+
+    #[test]
+    fn a_delivery_with_any_one_bit_changed_is_refused() {
+        let body =
+            json!({ "action": "labeled", "issue": { "number": 7 } }).to_string().into_bytes();
+        for kind in [ForgeKind::Github, ForgeKind::Gitea] {
+            let good = headers(kind, "issues", &body);
+            assert!(read(kind, &good, &body, &SECRET.into()).is_ok());
+            for at in 0..body.len() * 8 {
+                let mut other = body.clone();
+                other[at / 8] ^= 1 << (at % 8);
+                assert_eq!(read(kind, &good, &other, &SECRET.into()), Err(Refused::Forged));
+            }
+        }
+    }
+
+    #[test]
+    fn a_signature_with_any_one_character_changed_is_refused() {
+        let body = b"{}";
+        for (kind, name) in [
+            (ForgeKind::Github, "x-hub-signature-256"),
+            (ForgeKind::Gitea, "x-gitea-signature"),
+            (ForgeKind::Gitlab, "x-gitlab-token"),
+        ] {
+            let good = headers(kind, "x", body);
+            let value = good[name].as_bytes().to_vec();
+            for at in 0..value.len() {
+                let mut other = value.clone();
+                other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+                let mut forged = good.clone();
+                forged.insert(name, other.as_slice().try_into().unwrap());
+                assert_eq!(
+                    read(kind, &forged, body, &SECRET.into()),
+                    Err(Refused::Forged),
+                    "{kind} {at}"
+                );
+                let mut cut = good.clone();
+                cut.insert(name, value[..at].try_into().unwrap());
+                assert_eq!(
+                    read(kind, &cut, body, &SECRET.into()),
+                    Err(Refused::Forged),
+                    "{kind} {at}"
+                );
+            }
+            let mut unsigned = good.clone();
+            unsigned.remove(name);
+            assert_eq!(read(kind, &unsigned, body, &SECRET.into()), Err(Refused::Unsigned));
+            assert_eq!(read(kind, &good, body, &"".into()), Err(Refused::NoSecret));
+            assert_eq!(
+                read(kind, &good, body, &"another secret of length".into()),
+                Err(Refused::Forged)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_signed_and_no_json_is_said_to_be_so() {
+        let body = b"payload=%7B%7D";
+        let sent = headers(ForgeKind::Github, "issues", body);
+        assert_eq!(read(ForgeKind::Github, &sent, body, &SECRET.into()), Err(Refused::NotJson));
+    }
+}

@@ -1,0 +1,225 @@
+//! E-mail, through one server that whoever runs the installation has named.
+
+use std::{fmt, net::IpAddr, time::Duration};
+
+use cynode_core::addresses::is_public;
+use lettre::{
+    Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
+    message::{
+        Mailbox, SinglePart,
+        header::{HeaderName, HeaderValue},
+    },
+    transport::smtp::{authentication::Credentials, client::Tls, extension::ClientId},
+};
+use secrecy::{ExposeSecret, SecretString};
+use url::{Host, Url};
+
+use crate::{Failed, Notice, Sent, text};
+
+/// Longest time of one command.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server that takes mail.
+#[derive(Clone, Debug)]
+pub struct MailServer {
+    /// `smtps://host[:465]`, `smtp://host[:587]` with STARTTLS, or `plain://host[:25]` for this machine and private networks.
+    pub server: Url,
+    /// The name that it knows us by.
+    pub user: Option<String>,
+    /// The password with it.
+    pub password: Option<SecretString>,
+    /// Whom mail is from.
+    pub from: String,
+}
+
+/// Why mail cannot be sent by a server.
+#[derive(Debug, thiserror::Error)]
+pub enum MailError {
+    /// The address is not one.
+    #[error("a mail server is smtps://HOST[:PORT], smtp://HOST[:PORT] or plain://HOST[:PORT]")]
+    Address,
+    /// What is told would travel in the open.
+    #[error("plain:// is for this machine and for private networks")]
+    Plain,
+    /// The sender is not a mailbox.
+    #[error("`from` is no mailbox")]
+    From,
+    /// The certificates of this machine could not be read.
+    #[error("encryption cannot be set up")]
+    Tls(#[source] lettre::transport::smtp::Error),
+}
+
+/// Whether a text is the address of a mailbox.
+pub fn is_mailbox(text: &str) -> bool {
+    text.parse::<Address>().is_ok()
+}
+
+type Transport = AsyncSmtpTransport<Tokio1Executor>;
+
+#[derive(Clone)]
+pub(crate) struct Mail {
+    transport: Transport,
+    from: Mailbox,
+}
+
+impl fmt::Debug for Mail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mail(from {})", self.from)
+    }
+}
+
+impl Mail {
+    pub(crate) fn new(server: MailServer) -> Result<Self, MailError> {
+        let host = server.server.host_str().ok_or(MailError::Address)?;
+        let (builder, port) = match server.server.scheme() {
+            "smtps" => (Transport::relay(host).map_err(MailError::Tls)?, 465),
+            "smtp" => (Transport::starttls_relay(host).map_err(MailError::Tls)?, 587),
+            "plain" if is_near(&server.server) => {
+                (Transport::builder_dangerous(host).tls(Tls::None), 25)
+            }
+            "plain" => return Err(MailError::Plain),
+            _ => return Err(MailError::Address),
+        };
+        let from: Mailbox = server.from.parse().map_err(|_| MailError::From)?;
+        let mut builder = builder
+            .port(server.server.port().unwrap_or(port))
+            .timeout(Some(PATIENCE))
+            .hello_name(ClientId::Domain(from.email.domain().to_owned()));
+        if let (Some(user), Some(password)) = (server.user, server.password) {
+            let password = password.expose_secret().to_owned();
+            builder = builder.credentials(Credentials::new(user, password));
+        }
+        Ok(Self { transport: builder.build(), from })
+    }
+
+    pub(crate) async fn send(&self, to: &str, notice: &Notice) -> Result<Sent, Failed> {
+        let message = self.message(to, notice)?;
+        match self.transport.send(message).await {
+            Ok(said) => {
+                let words = said.message().next().unwrap_or_default().to_owned();
+                Ok(Sent { answer: text::line(&format!("{} {words}", said.code())) })
+            }
+            Err(error) => {
+                // That our own name or password is wrong is no fault of this notice.
+                let ours = error.status().is_some_and(|code| {
+                    let code: u16 = code.into();
+                    (530..540).contains(&code)
+                });
+                let why = text::line(&cynode_core::causes::told(&error));
+                Err(Failed { again: !error.is_permanent() || ours, after: None, gone: false, why })
+            }
+        }
+    }
+
+    fn message(&self, to: &str, notice: &Notice) -> Result<Message, Failed> {
+        let wrong = |_| Failed::lasting("the address is no mailbox");
+        let to: Address = to.parse().map_err(wrong)?;
+        let header = |name: &'static str, value: &str| {
+            HeaderValue::new(HeaderName::new_from_ascii_str(name), value.to_owned())
+        };
+        Message::builder()
+            .from(self.from.clone())
+            .to(Mailbox::new(None, to))
+            .subject(text::line(&notice.title))
+            .date(notice.at.into())
+            .message_id(Some(format!("<{}@{}>", notice.id, self.from.email.domain())))
+            .raw_header(header("Auto-Submitted", "auto-generated"))
+            .singlepart(SinglePart::plain(body(notice)))
+            .map_err(|error| Failed::lasting(format!("the mail cannot be written: {error}")))
+    }
+}
+
+/// Whether the server is on this machine or in a private network, as its address says itself.
+fn is_near(url: &Url) -> bool {
+    let ip: Option<IpAddr> = match url.host() {
+        // Of a scheme that is not the web's, every host is read as a name.
+        Some(Host::Domain("localhost")) => return true,
+        Some(Host::Domain(name)) => name.parse().ok(),
+        Some(Host::Ipv4(ip)) => Some(ip.into()),
+        Some(Host::Ipv6(ip)) => Some(ip.into()),
+        None => None,
+    };
+    ip.is_some_and(|ip| !is_public(ip))
+}
+
+/// The words of a mail: what happened, exactly what is asked, where to answer.
+pub(crate) fn body(notice: &Notice) -> String {
+    let mut parts = vec![notice.text.clone()];
+    parts.extend(notice.exact.clone());
+    let opened = notice.links.iter().filter(|link| link.post.is_none());
+    parts.extend(opened.map(|link| format!("{}: {}", link.label, link.url)));
+    parts.push(format!("-- \n{} {}", notice.kind, notice.id));
+    parts.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn server(text: &str, from: &str) -> Result<Mail, MailError> {
+        let server = text.parse().unwrap();
+        Mail::new(MailServer { server, user: None, password: None, from: from.into() })
+    }
+
+    #[test]
+    fn a_server_is_spoken_to_in_the_open_only_when_it_is_near() {
+        for good in [
+            "smtps://mail.example",
+            "smtp://mail.example:2525",
+            "plain://127.0.0.1:25",
+            "plain://localhost",
+            "plain://10.0.0.7",
+        ] {
+            assert!(server(good, "CyNode <a@b.example>").is_ok(), "{good}");
+        }
+        for (wrong, from) in [
+            ("plain://mail.example", "a@b"),
+            ("plain://1.1.1.1", "a@b"),
+            ("http://x", "a@b"),
+            ("smtps://x", "nobody"),
+        ] {
+            assert!(server(wrong, from).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_word_of_a_notice_becomes_a_header() {
+        let mail = server("smtps://mail.example", "CyNode <c@cynode.example>").unwrap();
+        let notice = Notice {
+            id: "ntf_1".into(),
+            kind: "task.waiting".into(),
+            title: "Hé\r\nBcc: evil@example.com\r\n\r\nbody".into(),
+            text: "It waits.".into(),
+            exact: Some("rm -rf build\r\n.\r\nRSET".into()),
+            links: Vec::new(),
+            about: serde_json::Value::Null,
+            at: datetime!(2026-11-15 12:00 UTC),
+        };
+        let written =
+            String::from_utf8(mail.message("ada@example.com", &notice).unwrap().formatted())
+                .unwrap();
+        let (headers, _) = written.split_once("\r\n\r\n").unwrap();
+        let names: Vec<_> = headers
+            .split("\r\n")
+            .filter(|line| !line.starts_with(' '))
+            .map(|line| line.split(':').next().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "From",
+                "To",
+                "Subject",
+                "Date",
+                "Message-ID",
+                "Auto-Submitted",
+                "MIME-Version",
+                "Content-Type",
+                "Content-Transfer-Encoding",
+            ]
+        );
+        assert!(mail.message("ada@example.com\r\nBcc: x@y.z", &notice).is_err());
+    }
+}

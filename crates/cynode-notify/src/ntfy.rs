@@ -1,0 +1,186 @@
+//! ntfy: a notice on a telephone, with buttons. It is published as JSON, so that no word of a notice is ever a header.
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::{
+    Failed, Link, Notice, Reach, Sent,
+    reach::{Answer, Ways, unanswered},
+    text,
+};
+
+/// Most bytes of a message: what is longer becomes a file that no telephone shows.
+const MOST_MESSAGE: usize = 3800;
+
+/// Most buttons.
+const MOST_ACTIONS: usize = 3;
+
+/// The server and the topic of an address; nothing when it names no topic.
+fn topic(url: &Url) -> Option<(Url, String)> {
+    let mut server = url.clone();
+    let path = url.path().trim_matches('/');
+    let (before, topic) = path.rsplit_once('/').unwrap_or(("", path));
+    let good = (1..=64).contains(&topic.len())
+        && topic.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    server.set_path(before);
+    server.set_query(None);
+    good.then(|| (server, topic.to_owned()))
+}
+
+/// The message, and whether all of it is there.
+fn message(notice: &Notice) -> (String, bool) {
+    let whole = match &notice.exact {
+        Some(exact) => format!("{}\n\n{exact}", notice.text),
+        None => notice.text.clone(),
+    };
+    match text::cut(&whole, MOST_MESSAGE) {
+        Some(part) => (format!("{part}\n… (cut off: open the link for the rest)"), false),
+        None => (whole, true),
+    }
+}
+
+fn action(link: &Link) -> Value {
+    match &link.post {
+        Some(form) => json!({
+            "action": "http",
+            "label": link.label,
+            "url": link.url,
+            "method": "POST",
+            "headers": { "Content-Type": "application/x-www-form-urlencoded" },
+            "body": form,
+            "clear": true,
+        }),
+        None => json!({ "action": "view", "label": link.label, "url": link.url }),
+    }
+}
+
+/// What is published.
+pub(crate) fn body(notice: &Notice, topic: &str) -> Value {
+    let (message, whole) = message(notice);
+    let asks = !notice.links.is_empty();
+    // Nobody says yes by one tap to what they were not shown to the end.
+    let links = notice.links.iter().filter(|link| whole || link.post.is_none());
+    let actions: Vec<Value> = links.take(MOST_ACTIONS).map(action).collect();
+    let opened = notice.links.iter().find(|link| link.post.is_none());
+    let mut body = json!({
+        "topic": topic,
+        "title": text::line(&notice.title),
+        "message": message,
+        "priority": if asks { 4 } else { 3 },
+        "tags": [if asks { "raised_hand" } else { "information_source" }, notice.kind],
+        "actions": actions,
+    });
+    if let Some(link) = opened {
+        body["click"] = json!(link.url);
+    }
+    body
+}
+
+pub(crate) async fn send(
+    ways: &Ways,
+    url: &Url,
+    token: Option<&SecretString>,
+    notice: &Notice,
+    reach: Reach,
+) -> Result<Sent, Failed> {
+    let client = ways.to(url, reach)?;
+    let (server, topic) =
+        topic(url).ok_or_else(|| Failed::lasting("the address names no topic of ntfy"))?;
+    let mut request = client
+        .post(server)
+        .header("content-type", "application/json")
+        .body(body(notice, &topic).to_string());
+    if let Some(token) = token {
+        request = request.bearer_auth(token.expose_secret());
+    }
+    let response = request.send().await.map_err(|error| unanswered(&error))?;
+    let answer = Answer::read(response).await;
+    match answer.status.as_u16() {
+        200..=299 => Ok(answer.sent()),
+        // What it does not accept now it will not accept later.
+        400 | 401 | 403 | 404 | 413 => Err(answer.failed(false)),
+        _ => Err(answer.failed(true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn notice(exact: &str) -> Notice {
+        let url = "https://cynode.example/answer/x".to_owned();
+        let link = |label: &str, post: Option<&str>| Link {
+            label: label.into(),
+            url: url.clone(),
+            post: post.map(str::to_owned),
+        };
+        Notice {
+            id: "ntf_1".into(),
+            kind: "task.waiting".into(),
+            title: "May it?\r\nX-Evil: 1".into(),
+            text: "A task waits.".into(),
+            exact: Some(exact.into()),
+            links: vec![link("Look", None), link("Approve", Some("decision=approve"))],
+            about: Value::Null,
+            at: datetime!(2026-11-15 12:00 UTC),
+        }
+    }
+
+    #[test]
+    fn a_question_has_its_words_and_its_buttons() {
+        insta::assert_json_snapshot!(body(&notice("rm -rf build"), "topic"), @r#"
+        {
+          "topic": "topic",
+          "title": "May it? X-Evil: 1",
+          "message": "A task waits.\n\nrm -rf build",
+          "priority": 4,
+          "tags": [
+            "raised_hand",
+            "task.waiting"
+          ],
+          "actions": [
+            {
+              "action": "view",
+              "label": "Look",
+              "url": "https://cynode.example/answer/x"
+            },
+            {
+              "action": "http",
+              "label": "Approve",
+              "url": "https://cynode.example/answer/x",
+              "method": "POST",
+              "headers": {
+                "Content-Type": "application/x-www-form-urlencoded"
+              },
+              "body": "decision=approve",
+              "clear": true
+            }
+          ],
+          "click": "https://cynode.example/answer/x"
+        }
+        "#);
+    }
+
+    #[test]
+    fn what_is_too_long_to_be_read_whole_cannot_be_approved_by_one_tap() {
+        let body = body(&notice(&"x".repeat(5000)), "topic");
+        assert!(body["message"].as_str().unwrap().len() < 4096);
+        let actions: Vec<_> =
+            body["actions"].as_array().unwrap().iter().map(|a| &a["action"]).collect();
+        assert_eq!(actions, ["view"]);
+    }
+
+    #[test]
+    fn an_address_names_a_server_and_a_topic() {
+        let topic = |text: &str| {
+            topic(&text.parse().unwrap()).map(|(server, topic)| format!("{server} {topic}"))
+        };
+        assert_eq!(topic("https://ntfy.sh/mine").unwrap(), "https://ntfy.sh/ mine");
+        assert_eq!(topic("https://a.b/push/mine/").unwrap(), "https://a.b/push mine");
+        assert_eq!(topic("https://ntfy.sh/"), None);
+        assert_eq!(topic("https://ntfy.sh/a%20b"), None);
+    }
+}

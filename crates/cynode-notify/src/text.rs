@@ -1,0 +1,103 @@
+//! Words of others, made fit to be shown.
+
+use std::fmt::Write as _;
+
+/// Most characters of a line.
+const MOST_LINE: usize = 200;
+
+/// One line: nothing in it begins another, and it ends.
+pub fn line(text: &str) -> String {
+    let words: Vec<&str> = text.split(|c: char| c.is_control() || c.is_whitespace()).collect();
+    let whole =
+        shown(&words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(" "));
+    if whole.chars().count() <= MOST_LINE {
+        return whole;
+    }
+    whole.chars().take(MOST_LINE - 1).chain(['…']).collect()
+}
+
+/// The text with every character that cannot be seen written out, so that what a person says yes to is what they see.
+pub fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_hidden(character) {
+            let _ = write!(shown, "\\u{{{:x}}}", u32::from(character));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// Whether a character has no shape of its own, or changes the order in which others are read.
+fn is_hidden(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{61c}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e0fff}' => true,
+        character => character.is_control(),
+    }
+}
+
+/// As much of a text as fits into so many bytes; `None` when all of it does.
+pub fn cut(text: &str, most: usize) -> Option<&str> {
+    if text.len() <= most {
+        return None;
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    text.get(..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_and_ends() {
+        assert_eq!(line(" a\r\nBcc: b@c\t d\0 "), "a Bcc: b@c d");
+        assert_eq!(line(""), "");
+        assert_eq!(line(&"é".repeat(300)).chars().count(), 200);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_written_out() {
+        assert_eq!(
+            shown("rm\u{202e}x -rf\u{200b} /\n\tok\u{1b}[2J"),
+            "rm\\u{202e}x -rf\\u{200b} /\n\tok\\u{1b}[2J"
+        );
+        assert_eq!(shown("a\u{e0041}b\u{feff}"), "a\\u{e0041}b\\u{feff}");
+        assert_eq!(shown("größe 漢字 — ok"), "größe 漢字 — ok");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_holds_a_control_character(text in any::<String>()) {
+            prop_assert!(!line(&text).chars().any(char::is_control));
+        }
+
+        #[test]
+        fn a_cut_text_fits(text in any::<String>(), most in 0_usize..40) {
+            match cut(&text, most) {
+                Some(part) => prop_assert!(part.len() <= most && text.starts_with(part)),
+                None => prop_assert!(text.len() <= most),
+            }
+        }
+    }
+}
