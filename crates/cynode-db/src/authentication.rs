@@ -100,6 +100,30 @@ pub async fn api_keys(
         .collect()
 }
 
+/// The caller that a user is by a link of a notice; nobody when the account may not be used.
+#[tracing::instrument(name = "db.authentication.by_link", skip_all)]
+pub async fn by_link(conn: &mut Conn, user: UserId) -> Result<Option<Caller>, DbError> {
+    let roles = sqlx::query_scalar!(
+        r#"
+        SELECT ARRAY(
+            SELECT b.role FROM role_bindings b WHERE b.user_id = u.user_id AND b.project_id IS NULL
+            UNION ALL
+            SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+            WHERE m.user_id = u.user_id AND b.project_id IS NULL
+        ) AS "roles!"
+        FROM users u
+        WHERE u.user_id = $1 AND u.state = 'active'
+        "#,
+        user.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    let credential = Credential::Link(user);
+    roles
+        .map(|roles| Ok(Caller { user, credential, role: strongest(&roles)?, bounds: None }))
+        .transpose()
+}
+
 fn known(
     table: &'static str,
     token_hash: Vec<u8>,

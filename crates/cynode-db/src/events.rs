@@ -28,18 +28,19 @@ pub struct NewEvent {
     pub data: Value,
 }
 
-/// Writes an event.
+/// Writes an event; gives its place.
 #[tracing::instrument(name = "db.events.insert", skip_all, fields(event.kind = event.kind.as_str()))]
 pub async fn insert(
     conn: &mut Conn,
     event: &NewEvent,
     trace: TraceId,
     now: OffsetDateTime,
-) -> Result<(), DbError> {
-    sqlx::query!(
+) -> Result<Position, DbError> {
+    let row = sqlx::query!(
         "
         INSERT INTO events (occurred_at, kind, actor_id, subject_id, project_id, task_id, trace_id, data)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        RETURNING xact, seq
         ",
         now,
         event.kind.as_str(),
@@ -50,9 +51,9 @@ pub async fn insert(
         trace.to_string(),
         event.data,
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(())
+    Ok(Position { xact: row.xact, seq: row.seq })
 }
 
 /// Who reads: whoever has a role in the installation sees everything, others see what happens in their

@@ -914,7 +914,7 @@ pub async fn reports(
     let job = sqlx::query_scalar!(
         "
         SELECT j.job_id FROM jobs j JOIN work_units u USING (unit_id)
-        WHERE j.task_id = $1 AND u.key = $2 AND j.attempt = $3
+        WHERE j.task_id = $1 AND u.key = $2 AND j.attempt = $3 AND j.evidence_id IS NULL
         ",
         task.as_uuid(),
         unit,

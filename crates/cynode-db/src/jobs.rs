@@ -199,7 +199,8 @@ pub async fn cancel_unwanted(conn: &mut Conn, task: TaskId) -> Result<(), DbErro
         UPDATE jobs j
         SET state = 'cancelled', ended_at = clock_timestamp()
         FROM work_units u
-        WHERE j.task_id = $1 AND u.unit_id = j.unit_id AND j.state IN ('queued', 'running') AND u.state <> 'dispatched'
+        WHERE j.task_id = $1 AND u.unit_id = j.unit_id AND j.state IN ('queued', 'running')
+            AND CASE WHEN j.evidence_id IS NULL THEN u.state <> 'dispatched' ELSE u.state NOT IN ('dispatched', 'collected', 'done') END
         ",
         task.as_uuid(),
     )

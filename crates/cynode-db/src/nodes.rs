@@ -502,17 +502,21 @@ pub async fn claim(
             g.attempt AS "attempt!", g.fencing_token AS "fencing_token!", g.payload AS "payload!",
             greatest(extract(epoch FROM g.deadline_at - clock_timestamp())::bigint, 1) AS "seconds_left!",
             g.trace_id AS "trace_id!",
-            coalesce(
+            CASE WHEN g.evidence_id IS NOT NULL THEN ARRAY[g.payload -> 'unit' ->> 'commit'] ELSE coalesce(
                 (SELECT ARRAY[old.result ->> 'commit'] FROM jobs old
                     WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL
                     ORDER BY old.attempt DESC LIMIT 1),
-                ARRAY(SELECT DISTINCT ON (d.unit_id) done.result ->> 'commit'
+                -- In the order of the plan: so they are put together.
+                ARRAY(SELECT brought.commit FROM (
+                    SELECT DISTINCT ON (d.unit_id) d.position, done.result ->> 'commit' AS commit
                     FROM work_units d JOIN jobs done ON done.unit_id = d.unit_id
                     WHERE d.task_id = g.task_id AND d.key = ANY (u.depends_on) AND done.state = 'succeeded'
                         AND done.result ->> 'commit' IS NOT NULL
-                    ORDER BY d.unit_id, done.attempt DESC)
-            ) AS "bases!: Vec<String>",
-            EXISTS (SELECT FROM jobs old WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL) AS "again!"
+                    ORDER BY d.unit_id, done.attempt DESC) AS brought
+                    ORDER BY brought.position)
+            ) END AS "bases!: Vec<String>",
+            g.evidence_id IS NULL AND
+                EXISTS (SELECT FROM jobs old WHERE old.unit_id = g.unit_id AND old.result ->> 'commit' IS NOT NULL) AS "again!"
         FROM given g
         JOIN work_units u USING (unit_id)
         JOIN tasks t ON t.task_id = g.task_id
@@ -550,10 +554,20 @@ pub async fn claim(
 
 /// Notes the commit that a job starts from.
 #[tracing::instrument(name = "db.nodes.set_base", skip_all, fields(job.id = %job))]
-pub async fn set_base(conn: &mut Conn, job: JobId, base: Option<&str>) -> Result<(), DbError> {
-    sqlx::query!("UPDATE jobs SET base = $2 WHERE job_id = $1", job.as_uuid(), base)
-        .execute(conn)
-        .await?;
+pub async fn set_base(
+    conn: &mut Conn,
+    job: JobId,
+    base: Option<&str>,
+    merge: &[String],
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE jobs SET base = $2, merge = $3 WHERE job_id = $1",
+        job.as_uuid(),
+        base,
+        merge
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -677,10 +691,14 @@ pub struct Held {
     pub events_next: i64,
     /// The commit it was told to start from.
     pub base: Option<String>,
+    /// The commits that were put together with it.
+    pub merge: Vec<String>,
     /// Whether that is what an earlier attempt of the unit left.
     pub again: bool,
     /// What is to be done.
     pub work: Value,
+    /// What the plan says of the unit.
+    pub unit: Value,
 }
 
 /// The job, if the node has it under that claim.
@@ -693,10 +711,10 @@ pub async fn held(
 ) -> Result<Option<Held>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT j.task_id, t.project_id, j.events_next, j.base,
+        SELECT j.task_id, t.project_id, j.events_next, j.base, j.merge,
             EXISTS (SELECT FROM jobs old WHERE old.unit_id = j.unit_id AND old.attempt < j.attempt
                 AND old.result ->> 'commit' = j.base) AS "again!",
-            j.payload -> 'unit' -> 'work' AS "work!"
+            j.payload -> 'unit' -> 'work' AS "work!", j.payload -> 'unit' AS "unit!"
         FROM jobs j JOIN tasks t USING (task_id)
         WHERE j.job_id = $1 AND j.worker = $2 AND j.fencing_token = $3 AND j.state = 'running'
         FOR UPDATE OF j
@@ -712,8 +730,10 @@ pub async fn held(
         project: ProjectId::from_uuid(row.project_id),
         events_next: row.events_next,
         base: row.base,
+        merge: row.merge,
         again: row.again,
         work: row.work,
+        unit: row.unit,
     }))
 }
 

@@ -59,3 +59,28 @@ pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Repositor
         imported_at: row.imported_at,
     }))
 }
+
+/// The same, locked until the transaction ends: whoever numbers pull requests or moves the branch holds it.
+#[tracing::instrument(name = "db.repositories.lock", skip_all)]
+pub async fn lock(conn: &mut Conn, project: ProjectId) -> Result<Option<Repository>, DbError> {
+    sqlx::query!(
+        "SELECT FROM repositories WHERE project_id = $1 FOR NO KEY UPDATE",
+        project.as_uuid()
+    )
+    .execute(&mut *conn)
+    .await?;
+    get(conn, project).await
+}
+
+/// Notes the commit that the default branch has now.
+#[tracing::instrument(name = "db.repositories.set_head", skip_all)]
+pub async fn set_head(conn: &mut Conn, project: ProjectId, head: &str) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE repositories SET head = $2 WHERE project_id = $1 AND head <> $2",
+        project.as_uuid(),
+        head
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

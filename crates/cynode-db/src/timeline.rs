@@ -8,6 +8,16 @@ use crate::{Conn, DbError, error::corrupt};
 /// Most entries of a kind that a timeline shows.
 const MOST: i64 = 1000;
 
+/// What a run has cost so far, in millionths.
+#[tracing::instrument(name = "db.timeline.cost", skip_all, fields(task.id = %task))]
+pub async fn cost(conn: &mut Conn, task: TaskId) -> Result<i64, DbError> {
+    let cost = sqlx::query_scalar!(
+        r#"SELECT coalesce(sum(cost_micros), 0)::bigint AS "cost!" FROM workflow_transitions WHERE task_id = $1"#,
+        task.as_uuid(),
+    );
+    Ok(cost.fetch_one(conn).await?)
+}
+
 /// The steps of a run, in order; of a very long run the last ones.
 #[tracing::instrument(name = "db.timeline.steps", skip_all, fields(task.id = %task))]
 pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {

@@ -1,5 +1,7 @@
 //! The steps of a task's plan.
 
+use std::collections::BTreeMap;
+
 use cynode_core::{
     ids::{TaskId, UnitId},
     workflow::{
@@ -31,7 +33,7 @@ pub async fn of_task(
         -- Looked up one by one, whatever a plan that was made for an empty table thinks.
         LEFT JOIN LATERAL (
             SELECT attempt, state, collected_at, CASE WHEN collected_at IS NULL OR $2 THEN result END AS result
-            FROM jobs WHERE unit_id = u.unit_id AND attempt = u.attempts
+            FROM jobs WHERE unit_id = u.unit_id AND attempt = u.attempts AND evidence_id IS NULL
             OFFSET 0
         ) AS j ON true
         WHERE u.task_id = $1
@@ -224,7 +226,7 @@ pub async fn take_result(
         SET collected_at = clock_timestamp()
         FROM work_units u
         WHERE u.task_id = $1 AND u.key = $2 AND j.unit_id = u.unit_id AND j.attempt = $3
-          AND j.state IN ('succeeded', 'failed', 'lost') AND j.collected_at IS NULL
+          AND j.evidence_id IS NULL AND j.state IN ('succeeded', 'failed', 'lost') AND j.collected_at IS NULL
         ",
         task.as_uuid(),
         key.as_str(),
@@ -233,6 +235,28 @@ pub async fn take_result(
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Which unit of a task brought which of these commits.
+#[tracing::instrument(name = "db.units.brought", skip_all, fields(task.id = %task))]
+pub async fn brought(
+    conn: &mut Conn,
+    task: TaskId,
+    commits: &[String],
+) -> Result<BTreeMap<String, UnitKey>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT u.key, j.result ->> 'commit' AS "commit!"
+        FROM work_units u JOIN jobs j ON j.unit_id = u.unit_id AND j.attempt = u.attempts AND j.evidence_id IS NULL
+        WHERE u.task_id = $1 AND j.result ->> 'commit' = ANY ($2)
+        "#,
+        task.as_uuid(),
+        commits,
+    )
+    .fetch_all(conn)
+    .await?;
+    let key = |text: String| UnitKey::try_from(text).map_err(corrupt("work_units", "key"));
+    rows.into_iter().map(|row| Ok((row.commit, key(row.key)?))).collect()
 }
 
 /// Cancels every unit of a task that has not ended.

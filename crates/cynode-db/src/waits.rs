@@ -75,6 +75,35 @@ pub async fn lock_open(conn: &mut Conn, task: TaskId) -> Result<Option<Open>, Db
     open_of(id, name.as_deref())
 }
 
+/// A wait for a person, open or ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Whose run waits.
+    pub task: TaskId,
+    /// What is waited for.
+    pub reason: WaitReason,
+    /// What the person is asked.
+    pub question: Option<String>,
+    /// Whether nobody has ended it.
+    pub open: bool,
+}
+
+/// One wait.
+#[tracing::instrument(name = "db.waits.get", skip_all, fields(wait.id = %wait))]
+pub async fn get(conn: &mut Conn, wait: WaitId) -> Result<Option<Asked>, DbError> {
+    let row = sqlx::query!(
+        r#"SELECT task_id, reason, question, resolved_at IS NULL AS "open!" FROM waits WHERE wait_id = $1"#,
+        wait.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        let (task, reason) = (TaskId::from_uuid(row.task_id), reason(&row.reason)?);
+        Ok(Asked { task, reason, question: row.question, open: row.open })
+    })
+    .transpose()
+}
+
 fn reason(name: &str) -> Result<WaitReason, DbError> {
     WaitReason::from_name(name).ok_or(DbError::Corrupt { table: "waits", column: "reason" })
 }
@@ -128,6 +157,23 @@ pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, D
         })
     })
     .transpose()
+}
+
+/// What a person last answered, since the last job of the task was queued.
+#[tracing::instrument(name = "db.waits.last_answer", skip_all, fields(task.id = %task))]
+pub async fn last_answer(conn: &mut Conn, task: TaskId) -> Result<Option<String>, DbError> {
+    let answer = sqlx::query_scalar!(
+        r#"
+        SELECT answer AS "answer!" FROM waits
+        WHERE task_id = $1 AND reason = 'human_input' AND resolution = 'answered' AND answer IS NOT NULL
+            AND resolved_by IS NOT NULL
+            AND opened_at > coalesce((SELECT max(queued_at) FROM jobs WHERE task_id = $1), '-infinity')
+        ORDER BY opened_at DESC
+        LIMIT 1
+        "#,
+        task.as_uuid(),
+    );
+    Ok(answer.fetch_optional(conn).await?)
 }
 
 /// Open waits whose time is over, oldest first.

@@ -1,4 +1,5 @@
 use cynode_core::{
+    delivery::{Destination, PullRequestState, ReviewVerdict},
     events::EventKind,
     preferences::ScopeType,
     roles::Role,
@@ -32,7 +33,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
     let pending = schema::pending(&mut *db.conn().await).await.unwrap();
     let all = [
         "accounts", "projects", "settings", "tasks", "events", "workflow", "gate", "models",
-        "nodes", "manager",
+        "nodes", "manager", "delivery", "forge", "evidence", "notify",
     ];
     assert_eq!(pending, all);
 }
@@ -137,6 +138,12 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
     jobs.sort();
     known.sort();
     assert_eq!(known, jobs);
+    let states = names(PullRequestState::ALL, PullRequestState::as_str);
+    assert_eq!(admitted(&db, "pull_requests", "state").await, states);
+    let places = names(Destination::ALL, Destination::as_str);
+    assert_eq!(admitted(&db, "pull_requests", "forge").await, places);
+    let opinions = names(ReviewVerdict::ALL, ReviewVerdict::as_str);
+    assert_eq!(admitted(&db, "pull_request_reviews", "verdict").await, opinions);
     let reasons = names(&WaitReason::ALL, WaitReason::as_str);
     assert_eq!(admitted(&db, "waits", "reason").await, reasons);
     let kinds = names(&InstructionKind::ALL, InstructionKind::as_str);

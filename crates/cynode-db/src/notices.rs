@@ -1,0 +1,807 @@
+//! What people are told: by which ways, what is still to be told, what came of it, and links that were used.
+
+use cynode_core::{
+    ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
+    notices::{ChannelKind, ChannelScope, NoticeState},
+    trace::TraceId,
+};
+use cynode_wire::{events::Position, page::PageRequest};
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, events::NewEvent};
+
+/// Who is told by a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// One user.
+    User(UserId),
+    /// Whoever reads for a project.
+    Project(ProjectId),
+    /// Whoever reads for the installation.
+    Installation,
+}
+
+impl Owner {
+    /// What it is told of.
+    pub const fn scope(self) -> ChannelScope {
+        match self {
+            Self::User(_) => ChannelScope::User,
+            Self::Project(_) => ChannelScope::Project,
+            Self::Installation => ChannelScope::Installation,
+        }
+    }
+
+    fn parts(self) -> (Option<Uuid>, Option<Uuid>) {
+        match self {
+            Self::User(user) => (Some(user.as_uuid()), None),
+            Self::Project(project) => (None, Some(project.as_uuid())),
+            Self::Installation => (None, None),
+        }
+    }
+}
+
+/// A way to tell somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Its id.
+    pub id: ChannelId,
+    /// Who is told.
+    pub owner: Owner,
+    /// What people call it.
+    pub name: String,
+    /// How.
+    pub kind: ChannelKind,
+    /// Where.
+    pub address: String,
+    /// The secret, sealed.
+    pub sealed: Option<Vec<u8>>,
+    /// The secret before it, sealed, and until when it is used too.
+    pub old: Option<(Vec<u8>, OffsetDateTime)>,
+    /// Of which kinds of events.
+    pub kinds: Vec<String>,
+    /// How long there is quiet after each.
+    pub min_gap_seconds: i32,
+    /// Whether it is used.
+    pub enabled: bool,
+    /// Why it is not.
+    pub disabled_reason: Option<String>,
+    /// Who made it.
+    pub created_by: UserId,
+    /// When.
+    pub created_at: OffsetDateTime,
+}
+
+struct ChannelRow {
+    channel_id: Uuid,
+    user_id: Option<Uuid>,
+    project_id: Option<Uuid>,
+    name: String,
+    kind: String,
+    address: String,
+    sealed: Option<Vec<u8>>,
+    old_sealed: Option<Vec<u8>>,
+    old_until: Option<OffsetDateTime>,
+    kinds: Vec<String>,
+    min_gap_seconds: i32,
+    enabled: bool,
+    disabled_reason: Option<String>,
+    created_by: Uuid,
+    created_at: OffsetDateTime,
+}
+
+impl TryFrom<ChannelRow> for Channel {
+    type Error = DbError;
+
+    fn try_from(row: ChannelRow) -> Result<Self, DbError> {
+        let wrong = DbError::Corrupt { table: "notification_channels", column: "kind" };
+        let owner = match (row.user_id, row.project_id) {
+            (Some(user), _) => Owner::User(UserId::from_uuid(user)),
+            (None, Some(project)) => Owner::Project(ProjectId::from_uuid(project)),
+            (None, None) => Owner::Installation,
+        };
+        Ok(Self {
+            id: ChannelId::from_uuid(row.channel_id),
+            owner,
+            name: row.name,
+            kind: ChannelKind::from_name(&row.kind).ok_or(wrong)?,
+            address: row.address,
+            sealed: row.sealed,
+            old: row.old_sealed.zip(row.old_until),
+            kinds: row.kinds,
+            min_gap_seconds: row.min_gap_seconds,
+            enabled: row.enabled,
+            disabled_reason: row.disabled_reason,
+            created_by: UserId::from_uuid(row.created_by),
+            created_at: row.created_at,
+        })
+    }
+}
+
+/// Adds a channel, or writes what may change of it.
+#[tracing::instrument(name = "db.notices.set_channel", skip_all, fields(channel.id = %channel.id))]
+pub async fn set_channel(
+    conn: &mut Conn,
+    channel: &Channel,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    let (user, project) = channel.owner.parts();
+    let (old_sealed, old_until) =
+        channel.old.as_ref().map(|(old, until)| (old.as_slice(), *until)).unzip();
+    sqlx::query!(
+        "
+        INSERT INTO notification_channels (channel_id, scope, user_id, project_id, name, kind, address, sealed, old_sealed,
+            old_until, kinds, min_gap_seconds, enabled, disabled_reason, created_by, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+        ON CONFLICT (channel_id) DO UPDATE SET
+            name = $5, sealed = $8, old_sealed = $9, old_until = $10, kinds = $11, min_gap_seconds = $12, enabled = $13,
+            disabled_reason = $14, updated_at = $17, quiet_until = NULL
+        ",
+        channel.id.as_uuid(),
+        channel.owner.scope().as_str(),
+        user,
+        project,
+        channel.name,
+        channel.kind.as_str(),
+        channel.address,
+        channel.sealed,
+        old_sealed,
+        old_until,
+        &channel.kinds,
+        channel.min_gap_seconds,
+        channel.enabled,
+        channel.disabled_reason,
+        channel.created_by.as_uuid(),
+        channel.created_at,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// One channel, locked until the transaction ends.
+#[tracing::instrument(name = "db.notices.lock_channel", skip_all, fields(channel.id = %id))]
+pub async fn lock_channel(conn: &mut Conn, id: ChannelId) -> Result<Option<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
+            enabled, disabled_reason, created_by, created_at
+        FROM notification_channels WHERE channel_id = $1
+        FOR NO KEY UPDATE
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Channel::try_from)
+    .transpose()
+}
+
+/// One channel.
+#[tracing::instrument(name = "db.notices.channel", skip_all, fields(channel.id = %id))]
+pub async fn channel(conn: &mut Conn, id: ChannelId) -> Result<Option<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
+            enabled, disabled_reason, created_by, created_at
+        FROM notification_channels WHERE channel_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Channel::try_from)
+    .transpose()
+}
+
+/// Channels, oldest first: all, or those of a user with those of the projects that the user is an admin of.
+#[tracing::instrument(name = "db.notices.channels", skip_all)]
+pub async fn channels(
+    conn: &mut Conn,
+    of: Option<UserId>,
+    page: PageRequest,
+) -> Result<Vec<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
+            enabled, disabled_reason, created_by, created_at
+        FROM notification_channels c
+        WHERE ($1::uuid IS NULL OR user_id = $1
+            OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $1 AND m.role = 'admin')
+            OR EXISTS (
+                SELECT FROM role_bindings b JOIN group_members g USING (group_id)
+                WHERE b.project_id = c.project_id AND g.user_id = $1 AND b.role = 'admin'))
+            AND ($2::uuid IS NULL OR channel_id > $2)
+        ORDER BY channel_id
+        LIMIT $3
+        ",
+        of.map(UserId::as_uuid),
+        page.after.map(|cursor| cursor.0),
+        page.rows(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Channel::try_from)
+    .collect()
+}
+
+/// How many channels a user has.
+#[tracing::instrument(name = "db.notices.count_channels", skip_all)]
+pub async fn count_channels(conn: &mut Conn, user: UserId) -> Result<i64, DbError> {
+    let count = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM notification_channels WHERE created_by = $1"#,
+        user.as_uuid(),
+    );
+    Ok(count.fetch_one(conn).await?)
+}
+
+/// Removes a channel with everything that was to be told by it.
+#[tracing::instrument(name = "db.notices.remove_channel", skip_all, fields(channel.id = %id))]
+pub async fn remove_channel(conn: &mut Conn, id: ChannelId) -> Result<bool, DbError> {
+    let done =
+        sqlx::query!("DELETE FROM notification_channels WHERE channel_id = $1", id.as_uuid());
+    Ok(done.execute(conn).await?.rows_affected() == 1)
+}
+
+/// Who of those that a thing concerns is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Concerns<'a> {
+    /// What kind of thing happened.
+    pub kind: &'a str,
+    /// In which project.
+    pub project: Option<ProjectId>,
+    /// To whose account.
+    pub subject: Option<UserId>,
+}
+
+/// The channels that are to be told: those of people who may see it now. They stay until the transaction ends.
+#[tracing::instrument(name = "db.notices.listeners", skip_all)]
+pub async fn listeners(
+    conn: &mut Conn,
+    about: Concerns<'_>,
+    only: Option<ChannelId>,
+) -> Result<Vec<ChannelId>, DbError> {
+    let ids = sqlx::query_scalar!(
+        "
+        SELECT c.channel_id FROM notification_channels c
+        WHERE c.enabled AND $1 = ANY (c.kinds) AND ($4::uuid IS NULL OR c.channel_id = $4)
+            AND CASE c.scope
+                WHEN 'installation' THEN true
+                WHEN 'project' THEN c.project_id = $2
+                ELSE EXISTS (SELECT FROM users u WHERE u.user_id = c.user_id AND u.state = 'active')
+                    AND (c.user_id = $3
+                        OR EXISTS (SELECT FROM role_bindings b
+                            WHERE b.user_id = c.user_id AND b.project_id IS NULL)
+                        OR EXISTS (SELECT FROM project_members m WHERE m.project_id = $2 AND m.user_id = c.user_id)
+                        OR EXISTS (SELECT FROM role_bindings b JOIN group_members g USING (group_id)
+                            WHERE g.user_id = c.user_id AND (b.project_id IS NULL OR b.project_id = $2)))
+            END
+        ORDER BY c.channel_id
+        FOR KEY SHARE OF c
+        ",
+        about.kind,
+        about.project.map(ProjectId::as_uuid),
+        about.subject.map(UserId::as_uuid),
+        only.map(ChannelId::as_uuid),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(ids.into_iter().map(ChannelId::from_uuid).collect())
+}
+
+/// Puts what happened into the outbox of a channel. Told of one event twice, it keeps one.
+#[tracing::instrument(name = "db.notices.queue", skip_all)]
+pub async fn queue(
+    conn: &mut Conn,
+    id: NotificationId,
+    channel: ChannelId,
+    event: &NewEvent,
+    place: Position,
+    trace: TraceId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO notifications (notification_id, channel_id, event_xact, event_seq, kind, subject_id, project_id, task_id,
+            trace_id, data, occurred_at, state, queued_at, due_at, attempts, tries)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'pending', clock_timestamp(), clock_timestamp(), 0, 0)
+        ON CONFLICT ON CONSTRAINT notifications_once DO NOTHING
+        ",
+        id.as_uuid(),
+        channel.as_uuid(),
+        place.xact,
+        place.seq,
+        event.kind.as_str(),
+        event.subject.map(UserId::as_uuid),
+        event.project.map(ProjectId::as_uuid),
+        event.task.map(TaskId::as_uuid),
+        trace.to_string(),
+        event.data,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Puts something without an event into the outbox of a channel: somebody tries it.
+#[tracing::instrument(name = "db.notices.queue_test", skip_all)]
+pub async fn queue_test(
+    conn: &mut Conn,
+    id: NotificationId,
+    channel: ChannelId,
+    trace: TraceId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO notifications (notification_id, channel_id, kind, trace_id, data, occurred_at, state, queued_at, due_at,
+            attempts, tries)
+        VALUES ($1, $2, $3, $4, '{}', $5, 'pending', clock_timestamp(), clock_timestamp(), 0, 0)
+        ",
+        id.as_uuid(),
+        channel.as_uuid(),
+        cynode_core::notices::TEST,
+        trace.to_string(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Something that is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notification {
+    /// Its id.
+    pub id: NotificationId,
+    /// By which channel.
+    pub channel: ChannelId,
+    /// What kind of thing happened.
+    pub kind: String,
+    /// To whose account.
+    pub subject: Option<UserId>,
+    /// In which project.
+    pub project: Option<ProjectId>,
+    /// To which task.
+    pub task: Option<TaskId>,
+    /// The trace it belongs to.
+    pub trace: String,
+    /// More about it.
+    pub data: Value,
+    /// When it happened.
+    pub occurred_at: OffsetDateTime,
+    /// Where it stands.
+    pub state: NoticeState,
+    /// When it is next tried.
+    pub due_at: Option<OffsetDateTime>,
+    /// How often it was tried since it was queued.
+    pub attempts: u32,
+    /// How often it was ever tried.
+    pub tries: u32,
+    /// Since when it is tried, in milliseconds.
+    pub age_ms: i64,
+    /// Why it was not told.
+    pub reason: Option<String>,
+    /// When it was told or given up.
+    pub ended_at: Option<OffsetDateTime>,
+}
+
+struct Row {
+    notification_id: Uuid,
+    channel_id: Uuid,
+    kind: String,
+    subject_id: Option<Uuid>,
+    project_id: Option<Uuid>,
+    task_id: Option<Uuid>,
+    trace_id: String,
+    data: Value,
+    occurred_at: OffsetDateTime,
+    state: String,
+    due_at: Option<OffsetDateTime>,
+    attempts: i32,
+    tries: i32,
+    age_ms: i64,
+    reason: Option<String>,
+    ended_at: Option<OffsetDateTime>,
+}
+
+impl TryFrom<Row> for Notification {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        let wrong = |column| DbError::Corrupt { table: "notifications", column };
+        Ok(Self {
+            id: NotificationId::from_uuid(row.notification_id),
+            channel: ChannelId::from_uuid(row.channel_id),
+            kind: row.kind,
+            subject: row.subject_id.map(UserId::from_uuid),
+            project: row.project_id.map(ProjectId::from_uuid),
+            task: row.task_id.map(TaskId::from_uuid),
+            trace: row.trace_id,
+            data: row.data,
+            occurred_at: row.occurred_at,
+            state: NoticeState::from_name(&row.state).ok_or_else(|| wrong("state"))?,
+            due_at: row.due_at,
+            attempts: u32::try_from(row.attempts).map_err(|_| wrong("attempts"))?,
+            tries: u32::try_from(row.tries).map_err(|_| wrong("tries"))?,
+            age_ms: row.age_ms,
+            reason: row.reason,
+            ended_at: row.ended_at,
+        })
+    }
+}
+
+/// Most notices that one channel is told at the same moment: whoever is slow keeps nobody else waiting.
+const MOST_OF_A_CHANNEL: i64 = 4;
+
+/// Takes what is due to tell it, for so long. Nobody else gets it before; then it comes back by itself. Trying counts from
+/// here, so that a notice that kills whoever tells it is not tried for ever.
+#[tracing::instrument(name = "db.notices.claim", skip_all)]
+pub async fn claim(
+    conn: &mut Conn,
+    claim: Uuid,
+    lease_ms: i64,
+    most: i64,
+) -> Result<Vec<Notification>, DbError> {
+    sqlx::query_as!(
+        Row,
+        r#"
+        WITH ranked AS (
+            SELECT n.notification_id, row_number() OVER (PARTITION BY n.channel_id ORDER BY n.due_at, n.notification_id)
+                + (SELECT count(*) FROM notifications o
+                    WHERE o.channel_id = n.channel_id AND o.state = 'pending' AND o.claim IS NOT NULL
+                        AND o.due_at > clock_timestamp()) AS place
+            FROM notifications n JOIN notification_channels c USING (channel_id)
+            WHERE n.state = 'pending' AND n.due_at <= clock_timestamp() AND c.enabled
+                AND (c.quiet_until IS NULL OR c.quiet_until <= clock_timestamp())
+        ), taken AS (
+            SELECT n.notification_id FROM notifications n JOIN ranked r USING (notification_id)
+            WHERE r.place <= $4 AND n.state = 'pending' AND n.due_at <= clock_timestamp()
+            ORDER BY n.due_at
+            LIMIT $3
+            FOR UPDATE OF n SKIP LOCKED
+        )
+        UPDATE notifications n
+        SET claim = $1, attempts = attempts + 1, tries = tries + 1,
+            due_at = clock_timestamp() + $2::bigint * interval '1 millisecond'
+        FROM taken WHERE taken.notification_id = n.notification_id
+        RETURNING n.notification_id, n.channel_id, n.kind, n.subject_id, n.project_id, n.task_id, n.trace_id, n.data,
+            n.occurred_at, n.state, n.due_at, n.attempts, n.tries, n.reason, n.ended_at,
+            (extract(epoch FROM clock_timestamp() - n.queued_at) * 1000)::bigint AS "age_ms!"
+        "#,
+        claim,
+        lease_ms,
+        most,
+        MOST_OF_A_CHANNEL,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Notification::try_from)
+    .collect()
+}
+
+/// Begins the quiet after a notice of a channel; `false` when it is quiet already.
+#[tracing::instrument(name = "db.notices.begin_quiet", skip_all)]
+pub async fn begin_quiet(conn: &mut Conn, channel: ChannelId) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE notification_channels SET quiet_until = clock_timestamp() + min_gap_seconds * interval '1 second'
+        WHERE channel_id = $1 AND (quiet_until IS NULL OR quiet_until <= clock_timestamp())
+        ",
+        channel.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Gives a claim back untried until the quiet of its channel is over.
+#[tracing::instrument(name = "db.notices.postpone", skip_all)]
+pub async fn postpone(conn: &mut Conn, id: NotificationId, claim: Uuid) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE notifications n
+        SET claim = NULL, attempts = n.attempts - 1, tries = n.tries - 1,
+            due_at = greatest(c.quiet_until, clock_timestamp())
+        FROM notification_channels c
+        WHERE n.notification_id = $1 AND n.claim = $2 AND c.channel_id = n.channel_id
+        ",
+        id.as_uuid(),
+        claim,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What becomes of a claimed notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// It was told, given up or dropped.
+    Ended(NoticeState, Option<&'a str>),
+    /// It is tried again after so many milliseconds.
+    Again(i64, &'a str),
+}
+
+/// Ends a claim; `false` when it was lost meanwhile.
+#[tracing::instrument(name = "db.notices.finish", skip_all, fields(notification.id = %id))]
+pub async fn finish(
+    conn: &mut Conn,
+    id: NotificationId,
+    claim: Uuid,
+    outcome: Outcome<'_>,
+) -> Result<bool, DbError> {
+    let (state, reason, pause) = match outcome {
+        Outcome::Ended(state, reason) => (state, reason, None),
+        Outcome::Again(pause, reason) => (NoticeState::Pending, Some(reason), Some(pause)),
+    };
+    let done = sqlx::query!(
+        "
+        UPDATE notifications
+        SET state = $3, reason = $4, claim = NULL,
+            due_at = clock_timestamp() + $5::bigint * interval '1 millisecond',
+            ended_at = CASE WHEN $5::bigint IS NULL THEN clock_timestamp() END
+        WHERE notification_id = $1 AND claim = $2 AND state = 'pending'
+        ",
+        id.as_uuid(),
+        claim,
+        state.as_str(),
+        reason,
+        pause,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Writes down an attempt.
+#[tracing::instrument(name = "db.notices.record_attempt", skip_all)]
+pub async fn record_attempt(
+    conn: &mut Conn,
+    id: NotificationId,
+    number: u32,
+    sent: bool,
+    answer: &str,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO notification_attempts (notification_id, number, at, sent, answer)
+        VALUES ($1, $2, clock_timestamp(), $3, $4)
+        ON CONFLICT DO NOTHING
+        ",
+        id.as_uuid(),
+        i32::try_from(number).unwrap_or(i32::MAX),
+        sent,
+        answer,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Switches a channel off; `false` when it was off already.
+#[tracing::instrument(name = "db.notices.disable", skip_all, fields(channel.id = %id))]
+pub async fn disable(
+    conn: &mut Conn,
+    id: ChannelId,
+    reason: &str,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE notification_channels SET enabled = false, disabled_reason = $2, updated_at = $3
+        WHERE channel_id = $1 AND enabled
+        ",
+        id.as_uuid(),
+        reason,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Gives up what is still to be told by a channel that is off.
+#[tracing::instrument(name = "db.notices.give_up", skip_all, fields(channel.id = %id))]
+pub async fn give_up(conn: &mut Conn, id: ChannelId, reason: &str) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE notifications
+        SET state = 'failed', reason = $2, claim = NULL, due_at = NULL, ended_at = clock_timestamp()
+        WHERE channel_id = $1 AND state = 'pending'
+        ",
+        id.as_uuid(),
+        reason,
+    );
+    Ok(done.execute(conn).await?.rows_affected())
+}
+
+/// Which notices are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter {
+    /// Only of channels that this user has, or that belong to projects the user is an admin of.
+    pub of: Option<UserId>,
+    /// Only in this state.
+    pub state: Option<NoticeState>,
+}
+
+/// Notices, newest first.
+#[tracing::instrument(name = "db.notices.list", skip_all)]
+pub async fn list(
+    conn: &mut Conn,
+    filter: Filter,
+    page: PageRequest,
+) -> Result<Vec<Notification>, DbError> {
+    sqlx::query_as!(
+        Row,
+        r#"
+        SELECT n.notification_id, n.channel_id, n.kind, n.subject_id, n.project_id, n.task_id, n.trace_id, n.data, n.occurred_at,
+            n.state, n.due_at, n.attempts, n.tries, n.reason, n.ended_at,
+            (extract(epoch FROM clock_timestamp() - n.queued_at) * 1000)::bigint AS "age_ms!"
+        FROM notifications n JOIN notification_channels c USING (channel_id)
+        WHERE ($1::uuid IS NULL OR c.user_id = $1
+            OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $1 AND m.role = 'admin')
+            OR EXISTS (
+                SELECT FROM role_bindings b JOIN group_members g USING (group_id)
+                WHERE b.project_id = c.project_id AND g.user_id = $1 AND b.role = 'admin'))
+            AND ($2::text IS NULL OR n.state = $2)
+            AND ($3::uuid IS NULL OR n.notification_id < $3)
+        ORDER BY n.notification_id DESC
+        LIMIT $4
+        "#,
+        filter.of.map(UserId::as_uuid),
+        filter.state.map(NoticeState::as_str),
+        page.after.map(|cursor| cursor.0),
+        page.rows(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Notification::try_from)
+    .collect()
+}
+
+/// One notice, locked until the transaction ends.
+#[tracing::instrument(name = "db.notices.lock", skip_all, fields(notification.id = %id))]
+pub async fn lock(conn: &mut Conn, id: NotificationId) -> Result<Option<Notification>, DbError> {
+    sqlx::query_as!(
+        Row,
+        r#"
+        SELECT notification_id, channel_id, kind, subject_id, project_id, task_id, trace_id, data, occurred_at, state, due_at,
+            attempts, tries, reason, ended_at,
+            (extract(epoch FROM clock_timestamp() - queued_at) * 1000)::bigint AS "age_ms!"
+        FROM notifications WHERE notification_id = $1
+        FOR UPDATE
+        "#,
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Notification::try_from)
+    .transpose()
+}
+
+/// Queues a notice anew, under the same id.
+#[tracing::instrument(name = "db.notices.replay", skip_all, fields(notification.id = %id))]
+pub async fn replay(conn: &mut Conn, id: NotificationId) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE notifications
+        SET state = 'pending', reason = NULL, claim = NULL, ended_at = NULL, attempts = 0, queued_at = clock_timestamp(),
+            due_at = clock_timestamp()
+        WHERE notification_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// One attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Of which notice.
+    pub of: NotificationId,
+    /// Its number.
+    pub number: i32,
+    /// When.
+    pub at: OffsetDateTime,
+    /// Whether it was taken.
+    pub sent: bool,
+    /// What the other side said, or why nobody said anything.
+    pub answer: String,
+}
+
+/// The attempts of some notices, in order.
+#[tracing::instrument(name = "db.notices.attempts", skip_all)]
+pub async fn attempts(conn: &mut Conn, of: &[NotificationId]) -> Result<Vec<Attempt>, DbError> {
+    let ids: Vec<Uuid> = of.iter().map(|id| id.as_uuid()).collect();
+    let rows = sqlx::query!(
+        "
+        SELECT notification_id, number, at, sent, answer FROM notification_attempts
+        WHERE notification_id = ANY ($1)
+        ORDER BY notification_id, number
+        ",
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let attempts = rows.into_iter().map(|row| Attempt {
+        of: NotificationId::from_uuid(row.notification_id),
+        number: row.number,
+        at: row.at,
+        sent: row.sent,
+        answer: row.answer,
+    });
+    Ok(attempts.collect())
+}
+
+/// Forgets notices that ended before, and links that nobody can use any more.
+#[tracing::instrument(name = "db.notices.sweep", skip_all)]
+pub async fn sweep(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    now: OffsetDateTime,
+    most: i64,
+) -> Result<u64, DbError> {
+    let notices = sqlx::query!(
+        "
+        DELETE FROM notifications WHERE notification_id IN (
+            SELECT notification_id FROM notifications WHERE ended_at < $1 LIMIT $2)
+        ",
+        before,
+        most,
+    );
+    let notices = notices.execute(&mut *conn).await?.rows_affected();
+    let links = sqlx::query!(
+        "
+        DELETE FROM used_links WHERE token_hash IN (SELECT token_hash FROM used_links WHERE expires_at < $1 LIMIT $2)
+        ",
+        now,
+        most,
+    );
+    Ok(notices + links.execute(conn).await?.rows_affected())
+}
+
+/// Uses up a link; `false` when it was used before. Of several at once, the second waits for what becomes of the first.
+#[tracing::instrument(name = "db.notices.use_link", skip_all)]
+pub async fn use_link(
+    conn: &mut Conn,
+    token_hash: &[u8; 32],
+    user: UserId,
+    now: OffsetDateTime,
+    expires_at: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        INSERT INTO used_links (token_hash, user_id, used_at, expires_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT DO NOTHING
+        ",
+        token_hash as &[u8],
+        user.as_uuid(),
+        now,
+        expires_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Whether a link was used.
+#[tracing::instrument(name = "db.notices.is_used", skip_all)]
+pub async fn is_used(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
+    let used = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM used_links WHERE token_hash = $1) AS "used!""#,
+        token_hash as &[u8],
+    );
+    Ok(used.fetch_one(conn).await?)
+}
