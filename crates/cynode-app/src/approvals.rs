@@ -8,7 +8,7 @@ use cynode_core::{
 };
 use cynode_db::approvals;
 use cynode_wire::gate::{ApprovalView, DecideApproval};
-use serde_json::json;
+use serde_json::{Value, json};
 use time::Duration;
 
 pub use cynode_db::approvals::{Approval, ApprovalState, Asked};
@@ -127,10 +127,15 @@ pub async fn get(ctx: &mut Ctx, keys: &Keys, id: ApprovalId) -> Result<ApprovalV
         Some(project) => ctx.require_in(project, Role::Viewer).await.map_err(|_| missing())?,
         None => ctx.require(Role::Viewer)?,
     };
-    let place = place(&found.asked);
-    let opened = found.sealed.as_ref().and_then(|sealed| keys.open(&place, sealed).ok());
-    let arguments = opened.and_then(|text| serde_json::from_slice(&text).ok());
+    let arguments = arguments(&found, keys);
     Ok(ApprovalView { arguments, ..view(found) })
+}
+
+/// The arguments of a call that nobody has answered yet.
+pub(crate) fn arguments(found: &Approval, keys: &Keys) -> Option<Value> {
+    let sealed = found.sealed.as_ref()?;
+    let opened = keys.open(&place(&found.asked), sealed).ok()?;
+    serde_json::from_slice(&opened).ok()
 }
 
 fn view(approval: Approval) -> ApprovalView {

@@ -3,11 +3,16 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use cynode_core::{
     accounts::Credential,
     events::EventKind,
-    ids::{ProjectId, TaskId, UserId},
+    ids::{NotificationId, ProjectId, TaskId, UserId},
+    notices::is_told,
     roles::Role,
     trace::TraceId,
 };
-use cynode_db::{Conn, Tx, authentication, events};
+use cynode_db::{
+    Conn, Tx, authentication, events,
+    notices::{self, Concerns},
+};
+use cynode_wire::events::Position;
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -50,6 +55,8 @@ pub struct Ctx {
     woke: Vec<TaskId>,
     /// Whether a job was queued.
     queued: bool,
+    /// Whether somebody is to be told something.
+    told: bool,
 }
 
 impl App {
@@ -110,7 +117,7 @@ impl App {
 
     /// Makes what was written last, and tells whoever waits for it.
     pub(crate) async fn commit(&self, mut ctx: Ctx) -> Result<(), Error> {
-        let (woke, queued) = (std::mem::take(&mut ctx.woke), ctx.queued);
+        let (woke, queued, told) = (std::mem::take(&mut ctx.woke), ctx.queued, ctx.told);
         ctx.commit().await?;
         self.committed();
         if !woke.is_empty() {
@@ -118,6 +125,9 @@ impl App {
         }
         if queued {
             self.queued();
+        }
+        if told {
+            self.signs.told.notify_one();
         }
         Ok(())
     }
@@ -151,6 +161,7 @@ impl App {
             refused: false,
             woke: Vec::new(),
             queued: false,
+            told: false,
         }
     }
 
@@ -213,6 +224,11 @@ impl App {
         self.signs.queued.notify_waiters();
     }
 
+    /// Ends when somebody is to be told something.
+    pub(crate) async fn until_told(&self) {
+        self.signs.told.notified().await;
+    }
+
     /// Ends when a job was queued in this process.
     pub(crate) fn sign_of_work(&self) -> OwnedNotified {
         self.signs.queued.clone().notified_owned()
@@ -246,6 +262,7 @@ impl Request {
             Some(Credential::Session(id)) => id.as_uuid(),
             Some(Credential::ApiKey(id)) => id.as_uuid(),
             Some(Credential::Agent(id)) => id.as_uuid(),
+            Some(Credential::Link(id)) => id.as_uuid(),
             None => Uuid::nil(),
         }
     }
@@ -337,7 +354,30 @@ impl Ctx {
     /// Tells what happened, in this transaction.
     pub(crate) async fn record(&mut self, told: Told) -> Result<(), Error> {
         let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
-        Ok(events::insert(self.conn(), &told.by(actor), trace, now).await?)
+        let event = told.by(actor);
+        let place = events::insert(self.conn(), &event, trace, now).await?;
+        self.tell(&event, place).await
+    }
+
+    /// Puts what happened into the outboxes of those who are told of it. Most kinds are told to nobody, and cost nothing.
+    async fn tell(&mut self, event: &events::NewEvent, place: Position) -> Result<(), Error> {
+        let kind = event.kind.as_str();
+        if !is_told(kind) {
+            return Ok(());
+        }
+        let about = Concerns { kind, project: event.project, subject: event.subject };
+        for channel in notices::listeners(self.conn(), about, None).await? {
+            let (trace, now) = (self.trace, self.now);
+            let id = NotificationId::from_uuid(self.uuid());
+            notices::queue(self.conn(), id, channel, event, place, trace, now).await?;
+            self.told = true;
+        }
+        Ok(())
+    }
+
+    /// Notes that somebody is to be told something: whoever tells it is called after the commit.
+    pub(crate) const fn has_told(&mut self) {
+        self.told = true;
     }
 }
 

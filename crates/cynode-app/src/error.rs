@@ -71,6 +71,9 @@ pub enum Error {
     /// The caller was superseded: what it says is too late.
     #[error("too late: {0}")]
     Fenced(&'static str),
+    /// What is there does not let it be done, and will not by itself.
+    #[error("{0}")]
+    Clash(String),
     /// The database cannot be reached.
     #[error("the database cannot be reached")]
     Unavailable(#[source] anyhow::Error),
@@ -109,9 +112,11 @@ impl Error {
             Self::Gate(_) => Some("stop; whoever is waited for starts it again"),
             Self::Ended => Some("stop for good"),
             Self::Fenced(_) => Some("stop, and start again from what `resume` says"),
-            Self::NotFound { .. } | Self::Invalid(_) | Self::Transition(_) | Self::Conflict(_) => {
-                None
-            }
+            Self::NotFound { .. }
+            | Self::Invalid(_)
+            | Self::Transition(_)
+            | Self::Conflict(_)
+            | Self::Clash(_) => None,
         }
     }
 }

@@ -364,7 +364,8 @@ fn fits(kept: &Kept, answer: &HandoffAnswer) -> Result<(), String> {
                 HandoffKind::Plan
                     | HandoffKind::Dispatch
                     | HandoffKind::Verify
-                    | HandoffKind::Failure,
+                    | HandoffKind::Failure
+                    | HandoffKind::Summarise,
                 HandoffAnswer::Ask { .. }
             )
     );

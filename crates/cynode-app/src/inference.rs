@@ -232,7 +232,7 @@ pub async fn person(
     let credential = match caller.credential {
         Credential::Session(_) => "session",
         Credential::ApiKey(_) => "api_key",
-        Credential::Agent(_) => return Err(Error::Unauthenticated),
+        Credential::Agent(_) | Credential::Link(_) => return Err(Error::Unauthenticated),
     };
     let role_everywhere = caller.role;
     Ok(Who { user: caller.user, project, agent: None, role_everywhere, credential })

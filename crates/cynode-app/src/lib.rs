@@ -17,10 +17,12 @@ pub mod bootstrap;
 pub mod budgets;
 pub mod chat;
 mod context;
+pub mod delivery;
 pub mod egress;
 mod environment;
 mod error;
 pub mod events;
+pub mod evidence;
 pub mod gate;
 pub mod groups;
 pub mod handoffs;
@@ -29,12 +31,15 @@ mod idempotency;
 pub mod inference;
 pub mod jobs;
 pub mod keys;
+pub mod links;
 pub mod maintenance;
 pub mod models;
 pub mod nodes;
+pub mod notices;
 mod passwords;
 pub mod preferences;
 pub mod projects;
+pub mod remotes;
 pub mod reports;
 pub mod repositories;
 pub mod servers;
@@ -106,6 +111,8 @@ pub struct App {
     gate: Option<Arc<gate::Parts>>,
     /// The way to models; as above.
     models: Option<Arc<inference::Models>>,
+    /// The way to people; as above.
+    notices: Option<Arc<notices::Parts>>,
 }
 
 /// Signs between requests of one process. They only save time: whoever waits for one also looks by itself.
@@ -115,6 +122,8 @@ struct Signs {
     due: Notify,
     /// A job was queued.
     queued: Arc<Notify>,
+    /// Somebody is to be told something.
+    told: Notify,
     /// Tasks that somebody looks at.
     watched: Mutex<HashMap<TaskId, Arc<Notify>>>,
 }
@@ -148,6 +157,7 @@ impl App {
             shared,
             gate: None,
             models: None,
+            notices: None,
         }
     }
 
@@ -163,6 +173,20 @@ impl App {
     pub fn with_models(mut self, models: inference::Models) -> Self {
         self.models = Some(Arc::new(models));
         self
+    }
+
+    /// The same, with the way to people.
+    #[must_use]
+    pub fn with_notices(mut self, parts: notices::Parts) -> Self {
+        self.notices = Some(Arc::new(parts));
+        self
+    }
+
+    /// The way to people.
+    pub fn notices(&self) -> Result<&Arc<notices::Parts>, Error> {
+        self.notices.as_ref().ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!("this process was started without a way to people"))
+        })
     }
 
     /// The way to models.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, schema};
+use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, notices, schema};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, Error, error::complain};
@@ -12,6 +12,9 @@ const EVERY: Duration = Duration::from_mins(10);
 
 /// Most rows removed in one statement, so that no lock is held for long.
 const BATCH: i64 = 1000;
+
+/// How long it is kept what people were told.
+const KEEP_NOTICES: time::Duration = time::Duration::days(30);
 
 /// Works until it is told to stop. A failure is logged and tried again at the next turn.
 pub async fn run(app: App, stop: CancellationToken) {
@@ -34,6 +37,7 @@ pub async fn once(app: &App) -> Result<(), Error> {
     schema::ensure_partitions(&mut conn, now).await?;
     while idempotency::sweep(&mut conn, now, BATCH).await? > 0 {}
     approvals::sweep(&mut conn, now - time::Duration::days(1)).await?;
+    while notices::sweep(&mut conn, now - KEEP_NOTICES, now, BATCH).await? > 0 {}
     if let Ok(parts) = app.gate() {
         let before = now - parts.keep_transcripts;
         while nodes::forget_events(&mut conn, before, BATCH).await? > 0 {}

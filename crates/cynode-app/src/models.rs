@@ -99,7 +99,7 @@ pub async fn set_provider(
 }
 
 /// Whether an address is on this machine or in a private network, as far as it says so itself.
-fn is_private(url: &Url) -> bool {
+pub(crate) fn is_private(url: &Url) -> bool {
     !may_be_public(url) || url.host_str() == Some("localhost")
 }
 

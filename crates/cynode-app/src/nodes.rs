@@ -2,7 +2,7 @@
 //!
 //! **Invariant**: this is the only place where a node is chosen for a job.
 
-mod telling;
+pub(crate) mod telling;
 
 use std::time::{Duration as Wait, Instant};
 
@@ -42,6 +42,7 @@ use crate::{
     agents::{self, ForJob},
     artifacts,
     context::Told,
+    delivery,
     error::complain,
     repositories,
     tokens::{self, Presented, TokenKind},
@@ -435,7 +436,10 @@ fn needs(work: &Work) -> Needs<'_> {
         backend: work.sandbox.backend.map(backend),
         agent: match &work.worker {
             WorkerChoice::Acp { agent } => Some(agent),
-            WorkerChoice::Command { .. } | WorkerChoice::Scripted { .. } => None,
+            WorkerChoice::Command { .. }
+            | WorkerChoice::Scripted { .. }
+            | WorkerChoice::Checks { .. }
+            | WorkerChoice::Merge => None,
         },
         memory_mib: work.sandbox.memory_mib.unwrap_or_default().into(),
     }
@@ -493,9 +497,9 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
     if job.again && work.commit == CommitRule::Required {
         work.commit = CommitRule::IfChanged;
     }
-    let base = base(app, &job).await?;
+    let (base, merge) = base(app, &job).await?;
     let mut ctx = app.open(request).await?;
-    nodes::set_base(ctx.conn(), job.job, base.as_deref()).await?;
+    nodes::set_base(ctx.conn(), job.job, base.as_deref(), &merge).await?;
     let seconds_left = u32::try_from(job.seconds_left).unwrap_or(u32::MAX);
     let for_job = ForJob {
         role: work.role,
@@ -524,6 +528,7 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
         fencing_token: job.fencing_token,
         work,
         base,
+        merge,
         agent_token,
         agent_token_id,
         seconds_left,
@@ -542,15 +547,32 @@ fn feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
     Some(RevisionFeedback { summary, findings })
 }
 
-/// The commit that a job starts from: what an earlier attempt or the units before it made, else the project's own.
-async fn base(app: &App, job: &Claimed) -> Result<Option<String>, Error> {
+/// The commit that a job starts from, and those that are put together with it: what an earlier attempt or the units before it made,
+/// else the pull request that its task goes on with, else the project's own.
+async fn base(app: &App, job: &Claimed) -> Result<(Option<String>, Vec<String>), Error> {
     match job.bases.as_slice() {
-        [] => repositories::head(app, job.project).await,
-        [one] => Ok(Some(one.clone())),
+        [] => {
+            // What begins later begins where the first of the task began: a change is measured from there.
+            let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+            let first = cynode_db::evidence::grounds(&mut conn, job.task).await?.base;
+            drop(conn);
+            if first.is_some() {
+                return Ok((first, Vec::new()));
+            }
+            let continued = delivery::continued_from(app, job.task).await?;
+            let head = match continued {
+                Some(head) => Some(head),
+                None => {
+                    crate::remotes::freshen(app, job.project).await;
+                    repositories::head(app, job.project).await?
+                }
+            };
+            Ok((head, Vec::new()))
+        }
+        [one] => Ok((Some(one.clone()), Vec::new())),
         several => {
-            let found = app.gate()?.repositories.newest(job.project, several).await?;
-            let why = "the units before it made commits that nobody has put together yet";
-            found.map(Some).ok_or_else(|| Error::Invalid(why.into()))
+            let mut heads = app.gate()?.repositories.heads(job.project, several).await?.into_iter();
+            Ok((heads.next(), heads.collect()))
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Work never reaches them directly. What comes in is a bundle that is looked through before a ref points at it; what goes
 //! out is read by nodes for the jobs they have.
 
+mod branches;
+
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
@@ -13,6 +15,7 @@ use std::{
 use bytes::Bytes;
 use cynode_core::{
     events::EventKind,
+    evidence::{How, Odd, Touched, is_test},
     ids::{JobId, ProjectId, TaskId},
     roles::Role,
 };
@@ -28,6 +31,8 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 pub use cynode_db::repositories::Repository;
+
+pub(crate) use branches::{Joined, Moved, NewCommit};
 
 use crate::{App, Ctx, Error, Request, context::Told};
 
@@ -246,6 +251,29 @@ impl Repositories {
         Ok((wanted.to_owned(), head))
     }
 
+    /// Where the repository of a project is, made if it was not there.
+    pub(crate) async fn directory(&self, project: ProjectId) -> Result<PathBuf, GitError> {
+        self.make(project).await
+    }
+
+    /// Brings the newest commit of a branch from elsewhere. The branch only ever moves forward.
+    pub(crate) async fn mirror(
+        &self,
+        project: ProjectId,
+        remote: &cynode_forge::git::Remote,
+        branch: &str,
+    ) -> Result<String, GitError> {
+        use cynode_forge::git;
+        let directory = self.make(project).await?;
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        git::fetch(&directory, remote, branch).await.map_err(|error| match error {
+            git::GitError::Refused(why) => GitError::Refused(why),
+            git::GitError::Failed(why) => GitError::Failed(why),
+            git::GitError::Io(error) => GitError::Io(error),
+            git::GitError::Slow => GitError::Slow,
+        })
+    }
+
     async fn commit(&self, directory: &Path, name: &str) -> Result<String, GitError> {
         let name = format!("{name}^{{commit}}");
         let found =
@@ -261,6 +289,7 @@ impl Repositories {
         bundle: &Path,
         commit: &str,
         base: Option<&str>,
+        merge: &[String],
     ) -> Result<DiffStat, GitError> {
         if !is_commit(commit) {
             return Err(GitError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
@@ -283,6 +312,12 @@ impl Repositories {
         if self.commit(&directory, &format!("refs/cynode/jobs/{job}")).await? != commit {
             return Err(GitError::Refused("the bundle holds another commit of that name".into()));
         }
+        for merged in merge {
+            if !self.follows(&directory, merged, commit).await? {
+                let why = "the commit does not hold everything that was to be put together";
+                return Err(GitError::Refused(why.into()));
+            }
+        }
         let base = match base {
             Some(base) => {
                 if !self.follows(&directory, base, commit).await? {
@@ -298,22 +333,60 @@ impl Repositories {
         Ok(counted(&self.run(&directory, &args).await?))
     }
 
-    /// Of several commits the one that has all the others in it.
-    pub async fn newest(
+    /// Of several commits those that are in no other, in the order in which they were given.
+    pub async fn heads(
         &self,
         project: ProjectId,
         commits: &[String],
-    ) -> Result<Option<String>, GitError> {
+    ) -> Result<Vec<String>, GitError> {
         let directory = self.of(project);
-        'commits: for commit in commits {
+        let mut heads: Vec<String> = Vec::new();
+        'commits: for (at, commit) in commits.iter().enumerate() {
+            if commits[..at].contains(commit) {
+                continue;
+            }
             for other in commits {
-                if other != commit && !self.follows(&directory, other, commit).await? {
+                if other != commit && self.follows(&directory, commit, other).await? {
                     continue 'commits;
                 }
             }
-            return Ok(Some(commit.clone()));
+            heads.push(commit.clone());
         }
-        Ok(None)
+        Ok(heads)
+    }
+
+    /// What changed between two commits, with the words of tests, and the marks of merges that were left in files.
+    pub async fn changes(
+        &self,
+        project: ProjectId,
+        base: &str,
+        commit: &str,
+    ) -> Result<(Vec<Touched>, Vec<Odd>), GitError> {
+        let directory = self.of(project);
+        let plain = ["diff", "--no-ext-diff", "--no-textconv", "--no-renames"];
+        let args = [&plain[..], &["--name-status", "-z", base, commit]].concat();
+        let listed = self.beginning(&directory, &args, MOST_LISTED).await?;
+        let mut fields = listed.split('\0');
+        let mut touched = Vec::new();
+        while let (Some(how), Some(path)) = (fields.next(), fields.next()) {
+            let how = match how {
+                "A" => How::Added,
+                "D" => How::Removed,
+                _ => How::Changed,
+            };
+            touched.push(Touched { path: path.to_owned(), how, before: None, after: None });
+        }
+        let tests = touched.iter_mut().filter(|it| it.how == How::Changed && is_test(&it.path));
+        for file in tests.take(MOST_TESTS) {
+            let read = |at: &str, path: &str| (at.to_owned(), path.to_owned());
+            for (at, path) in [read(base, &file.path), read(commit, &file.path)] {
+                let text = self.read(project, &at, &path, MOST_TEXT).await?.map(|(text, _)| text);
+                if at == base { file.before = text } else { file.after = text }
+            }
+        }
+        let args = [&plain[..], &["-U0", base, commit]].concat();
+        let text = self.beginning(&directory, &args, MOST_LISTED).await?;
+        Ok((touched, marks(&text)))
     }
 
     /// The files of a commit, at most `most` of them.
@@ -459,6 +532,27 @@ fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// Marks of merges among the lines that a change brings.
+fn marks(diff: &str) -> Vec<Odd> {
+    let mut found: Vec<Odd> = Vec::new();
+    let (mut path, mut line) = (String::new(), 0);
+    for text in diff.lines() {
+        if let Some(named) = text.strip_prefix("+++ b/") {
+            named.clone_into(&mut path);
+        } else if let Some(hunk) = text.strip_prefix("@@ ") {
+            let new = hunk.split('+').nth(1).and_then(|it| it.split([',', ' ']).next());
+            line = new.and_then(|it| it.parse().ok()).unwrap_or(1);
+        } else if let Some(added) = text.strip_prefix('+') {
+            let mark = added.starts_with("<<<<<<< ") || added.starts_with(">>>>>>> ");
+            if mark && !found.iter().any(|it| it.path() == path) {
+                found.push(Odd::MergeMarks { path: path.clone(), line });
+            }
+            line += 1;
+        }
+    }
+    found
+}
+
 fn counted(numstat: &str) -> DiffStat {
     let mut stat = DiffStat::default();
     for line in numstat.lines() {
@@ -490,7 +584,7 @@ pub async fn import<E>(
     let (default_branch, head) = repositories.import(project, incoming.path(), branch).await?;
     let mut ctx = app.open(request).await?;
     ctx.require_in(project, Role::Operator).await?;
-    let repository = Repository {
+    let mut repository = Repository {
         project,
         default_branch,
         head,
@@ -498,6 +592,11 @@ pub async fn import<E>(
         imported_at: ctx.now,
     };
     repositories::set(ctx.conn(), &repository).await?;
+    // Somebody may have merged meanwhile: the branch itself says what it has.
+    if let Some(now) = app.gate()?.repositories.branch(project, &repository.default_branch).await? {
+        repositories::set_head(ctx.conn(), project, &now).await?;
+        repository.head = now;
+    }
     let data = json!({ "branch": repository.default_branch, "head": repository.head });
     ctx.record(Told::new(EventKind::RepositoryImported, data).project(project)).await?;
     app.commit(ctx).await?;
@@ -511,6 +610,9 @@ pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error>
     let found = repositories::get(ctx.conn(), project).await?;
     found.ok_or_else(|| Error::not_found("repository of project", project))
 }
+
+/// Most tests whose words are compared.
+const MOST_TESTS: usize = 60;
 
 /// Most bytes of git's list of files that are read.
 const MOST_LISTED: u64 = 8 * 1024 * 1024;
@@ -563,7 +665,8 @@ async fn standing(
     });
     let (project, found) = look.await?;
     let found = found.ok_or_else(|| Error::not_found("repository of project", project))?;
-    Ok((project, found.head))
+    let continued = crate::delivery::continued_from(app, task).await?;
+    Ok((project, continued.unwrap_or(found.head)))
 }
 
 /// The commit that work on a project starts from.
@@ -581,6 +684,13 @@ mod tests {
         let stat = counted("3\t1\tsrc/a.rs\n-\t-\tlogo.png\n0\t7\tb\n");
         assert_eq!(stat, DiffStat { files: 3, insertions: 3, deletions: 8 });
         assert_eq!(counted(""), DiffStat::default());
+    }
+
+    #[test]
+    fn marks_of_a_merge_are_found_where_a_change_brings_them() {
+        let diff = "--- a/x\n+++ b/x\n@@ -3 +3,3 @@ fn\n+one\n+<<<<<<< ours\n+>>>>>>> theirs\n\
+            --- a/y\n+++ b/y\n@@ -9,0 +10 @@\n-<<<<<<< gone\n+======= no mark\n";
+        assert_eq!(marks(diff), [Odd::MergeMarks { path: "x".into(), line: 4 }]);
     }
 
     #[test]

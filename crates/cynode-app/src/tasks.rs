@@ -2,7 +2,7 @@
 
 use cynode_core::{
     events::EventKind,
-    ids::{ProjectId, RunId, TaskId},
+    ids::{ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
     roles::Role,
     tasks::{Task, TaskState, TaskStateName},
@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    Answer, App, Caller, Ctx, Error, Request,
+    Answer, App, Ctx, Error, Request,
     batch::{Batcher, OwnConnection},
     context::Told,
 };
@@ -76,7 +76,7 @@ async fn submit_with_others(
     let caller = app.permit(request, body.project_id, Role::Operator).await?;
     let environment = app.environment();
     let now = environment.now();
-    let task = build(body.clone(), caller, TaskId::from_uuid(environment.uuid(now)), now)?;
+    let task = build(body.clone(), caller.user, TaskId::from_uuid(environment.uuid(now)), now)?;
     let body = serde_json::to_vec(&TaskView::from(task.clone()));
     let body = body.map_err(|error| Error::Internal(error.into()))?;
     let kept = request.attempt.as_ref().map(|attempt| Keep {
@@ -99,13 +99,36 @@ async fn submit_with_others(
 #[tracing::instrument(name = "app.tasks.create", skip_all, fields(project.id = %body.project_id))]
 pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
     let caller = ctx.require_in(body.project_id, Role::Operator).await?;
+    accept(ctx, body, caller.user).await
+}
+
+/// The same in the name of a person whose right to it is known.
+pub(crate) async fn accept(ctx: &mut Ctx, body: CreateTask, user: UserId) -> Result<Task, Error> {
     let given = body.name.is_some();
-    let mut task = build(body, caller, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
+    let mut task = build(body, user, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
     if given {
         store(ctx, &task).await?;
     } else {
         store_under_a_free_name(ctx, &mut task).await?;
     }
+    ask_for(ctx, task).await
+}
+
+/// The same under that name, or the next that is free.
+pub(crate) async fn accept_like(
+    ctx: &mut Ctx,
+    body: CreateTask,
+    name: TaskName,
+    user: UserId,
+) -> Result<Task, Error> {
+    let mut task = build(body, user, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
+    task.name = name;
+    store_under_a_free_name(ctx, &mut task).await?;
+    ask_for(ctx, task).await
+}
+
+/// Asks for the run of a task that was just stored.
+async fn ask_for(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
     let run = RunId::from_uuid(ctx.uuid());
     // What it depends on cannot end between this look and our commit: whoever ends it then sees our run.
     let before = tasks::share(ctx.conn(), &task.depends_on).await?;
@@ -128,10 +151,14 @@ fn told(task: &Task) -> Told {
     told.project(task.project).task(task.id)
 }
 
-fn build(body: CreateTask, caller: Caller, id: TaskId, now: OffsetDateTime) -> Result<Task, Error> {
+fn build(body: CreateTask, user: UserId, id: TaskId, now: OffsetDateTime) -> Result<Task, Error> {
     let mut depends_on = body.depends_on;
     depends_on.sort_unstable();
     depends_on.dedup();
+    let checks = body.acceptance_criteria.iter().filter_map(|criterion| criterion.check.as_ref());
+    if let Some(why) = checks.into_iter().find_map(cynode_core::evidence::Check::complaint) {
+        return Err(Error::Invalid(why));
+    }
     if body.acceptance_criteria.len() > MOST_CRITERIA || depends_on.len() > MOST_CRITERIA {
         let most =
             format!("a task has at most {MOST_CRITERIA} criteria and {MOST_CRITERIA} dependencies");
@@ -146,7 +173,7 @@ fn build(body: CreateTask, caller: Caller, id: TaskId, now: OffsetDateTime) -> R
         budget: body.budget,
         state: TaskState::Queued,
         depends_on,
-        created_by: caller.user,
+        created_by: user,
         created_at: now,
         updated_at: now,
     })

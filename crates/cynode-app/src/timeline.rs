@@ -37,6 +37,7 @@ async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
     let waits = timeline::waits(ctx.conn(), id).await?;
     let units = units::of_task(ctx.conn(), id, false).await?;
     let jobs = timeline::jobs(ctx.conn(), id).await?;
+    let pull_request = crate::delivery::entry(ctx, id).await?;
     let node = standing.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_node);
     let node = node.filter(|_| !standing.ended);
     let summary = standing.checkpoint.as_ref().and_then(|checkpoint| {
@@ -45,6 +46,7 @@ async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
     });
     Ok(Timeline {
         summary,
+        pull_request,
         task_id: id,
         run_id: standing.run,
         trace_id: standing.trace.to_string(),

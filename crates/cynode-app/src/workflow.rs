@@ -22,7 +22,7 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    DbError, handoffs, tasks, units, waits,
+    DbError, evidence, handoffs, tasks, units, waits,
     workflow::{self, Claimant, Counters, Granted, Lease, Resting, Standing, Step},
 };
 use cynode_wire::workflow::{
@@ -251,6 +251,13 @@ async fn position(
     let taken_too =
         matches!(&next, NextStep::Run { node: Node::DispatchStep | Node::FinalizeSummary });
     let units = if needed { units::of_task(ctx.conn(), id, taken_too).await? } else { Vec::new() };
+    let judged = matches!(
+        &next,
+        NextStep::Run {
+            node: Node::CollectResult | Node::VerifyStepResult | Node::FinalizeSummary
+        } | NextStep::Wait { node: Node::CollectResult | Node::VerifyStepResult, .. }
+    );
+    let evidence = if judged { evidence::of_task(ctx.conn(), id, true).await? } else { Vec::new() };
     Ok(Position {
         task_id: id,
         run_id: counters.run,
@@ -262,6 +269,7 @@ async fn position(
         state: None,
         ended_wait: None,
         handoff: None,
+        evidence,
     })
 }
 
@@ -540,7 +548,7 @@ async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> R
     ctx.wake(id);
     if wait.reason.blocks() {
         let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
-        let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question });
+        let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question, "wait_id": new.id });
         let told = Told::new(EventKind::TaskWaiting, data);
         ctx.record(told.project(task.project).task(id)).await?;
     }
@@ -557,6 +565,8 @@ async fn end(ctx: &mut Ctx, task: Task, body: &Checkpoint) -> Result<(), Error> 
             let left = "a task with units that are not done cannot be completed";
             return Err(Error::Invalid(left.into()));
         }
+        crate::evidence::must_hold(ctx.conn(), id, &task.acceptance_criteria).await?;
+        crate::delivery::must_be_delivered(ctx, &task).await?;
         (task.state.complete(now)?, EventKind::TaskCompleted, None)
     } else {
         let reason = body.note.clone().unwrap_or_else(|| "it was given up".to_owned());

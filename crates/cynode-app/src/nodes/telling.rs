@@ -30,7 +30,7 @@ use crate::{
     App, Ctx, Error, Request,
     approvals::{self, Asked, Standing},
     artifacts::{bytes32, path as stored_at},
-    inference,
+    evidence, inference,
     repositories::DiffStat,
     workflow::patience,
 };
@@ -40,7 +40,7 @@ const MOST_EVENTS: usize = 500;
 const MOST_EVENT_BYTES: usize = 64 * 1024;
 
 /// What a question of an agent is called among the tools that people approve.
-const PERMISSION: &str = "agent.permission";
+pub(crate) const PERMISSION: &str = "agent.permission";
 
 /// Most bytes that are stored for a job in one piece.
 const MOST_BLOB_BYTES: u64 = 256 * 1024 * 1024;
@@ -302,6 +302,9 @@ async fn judged(
 ) -> Result<(JobOutcome, Value), Error> {
     let work: Option<Work> = serde_json::from_value(held.work.clone()).ok();
     let rule = work.map(|work| work.commit).unwrap_or_default();
+    if evidence::is_of_checks(&held.work) {
+        result = evidence::stripped(result);
+    }
     let mut outcome = said;
     let mut refuse = |result: &mut WorkResult, why: String| {
         outcome = JobOutcome::Failed;
@@ -309,20 +312,27 @@ async fn judged(
         "unverified".clone_into(&mut result.stop);
         result.commit = None;
     };
-    let mut diff = None;
+    let (mut diff, mut looked) = (None, evidence::Looked::default());
     match (result.commit.clone(), rule) {
         (Some(_), CommitRule::Never) => result.commit = None,
         (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
             match taken(app, held, job, &commit, result.bundle.as_ref()).await? {
-                Ok(stat) => diff = Some(stat),
+                Ok(stat) => {
+                    diff = Some(stat);
+                    looked = evidence::looked_at(app, held.project, held.task, &commit).await?;
+                }
                 Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
             }
         }
-        // What an earlier attempt left stands, and was looked at then.
+        // What an earlier attempt left stands, with all that was to be answered for.
+        // And what was put together before is already together.
         (None, CommitRule::Required | CommitRule::IfChanged)
-            if held.again && said == JobOutcome::Succeeded =>
+            if said == JobOutcome::Succeeded && (held.again || merges(&held.work)) =>
         {
             result.commit.clone_from(&held.base);
+            if let Some(commit) = &held.base {
+                looked = evidence::looked_at(app, held.project, held.task, commit).await?;
+            }
         }
         (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
             refuse(&mut result, "nothing was changed, though something had to be".to_owned());
@@ -334,7 +344,26 @@ async fn judged(
     storable(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);
+    value["odd"] = json!(looked.odd);
+    value["put_back"] = json!(looked.put_back);
+    if let Some(conflict) = &result.conflict {
+        // What it started from was there before anything was put together with it.
+        let with: Vec<String> = held.base.iter().chain(&conflict.with).cloned().collect();
+        let mut commits = with.clone();
+        commits.push(conflict.commit.clone());
+        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+        let units = cynode_db::units::brought(&mut conn, held.task, &commits).await?;
+        let named = |commit: &String| units.get(commit).cloned();
+        value["conflict"]["unit"] = json!(named(&conflict.commit));
+        value["conflict"]["with_units"] =
+            with.iter().filter_map(named).map(|key| json!(key)).collect();
+    }
     Ok((outcome, value))
+}
+
+/// Whether nobody works, and commits are only put together.
+fn merges(work: &Value) -> bool {
+    work["worker"]["kind"] == "merge"
 }
 
 async fn taken(
@@ -358,8 +387,9 @@ async fn taken(
     };
     let name = app.environment().uuid(app.environment().now()).to_string();
     let file = parts.repositories.receive(&name, stored.into_stream()).await?;
-    let base = held.base.as_deref();
-    match parts.repositories.take(held.project, job, file.path(), commit, base).await {
+    // What was put together must all be in what came of it.
+    let (base, merge) = (held.base.as_deref(), held.merge.as_slice());
+    match parts.repositories.take(held.project, job, file.path(), commit, base, merge).await {
         Ok(stat) => Ok(Ok(stat)),
         Err(crate::repositories::GitError::Refused(why)) => Ok(Err(why)),
         Err(other) => Err(other.into()),
@@ -394,8 +424,12 @@ async fn finish(
         note_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
     }
     agent_tokens::revoke_of_job(&mut tx, job, now).await?;
+    let more = evidence::record(app, &mut tx, job, outcome, result).await?;
     tx.commit().await.map_err(DbError::from)?;
     app.committed();
+    if more {
+        app.queued();
+    }
     app.woken(&[task]);
     Ok(JobStanding { job_id: job, state })
 }

@@ -14,7 +14,7 @@ use cynode_wire::{
     workflow::{Effect, Finding},
 };
 
-use crate::{Ctx, Error, handoffs};
+use crate::{Ctx, Error, evidence, handoffs};
 
 /// Applies every effect, or refuses all.
 pub(super) async fn apply(
@@ -102,7 +102,16 @@ async fn one(ctx: &mut Ctx, task: TaskId, trace: TraceId, effect: &Effect) -> Re
             units::take_result(ctx.conn(), task, unit, *attempt).await?;
             go(ctx, task, unit, *attempt, UnitState::Pending, Some(findings)).await
         }
-        Effect::AcceptUnit { unit, attempt, findings } => {
+        Effect::GatherEvidence { unit, attempt, checks, timeout_seconds } => {
+            evidence::gather(ctx, task, unit, *attempt, checks, *timeout_seconds).await
+        }
+        Effect::AcceptUnit { unit, attempt, findings, waived } => {
+            let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
+            let shown =
+                cynode_db::evidence::lets_through(ctx.conn(), task, unit, *attempt, waived).await?;
+            if !shown {
+                return Err(Error::Invalid(format!("unit `{unit}` has evidence against it")));
+            }
             go(ctx, task, unit, *attempt, UnitState::Done, Some(findings)).await
         }
         Effect::FailUnit { unit, attempt, findings } => {

@@ -1,0 +1,71 @@
+//! Where pull requests live: here, or at a forge of the user.
+
+use cynode_core::{
+    delivery::{DeliveryMode, Destination},
+    ids::ProjectId,
+};
+use cynode_db::pull_requests::PullRequest;
+use cynode_forge::{ForgeKind, NewPullRequest, PullState, git};
+
+use crate::{App, Error, remotes};
+
+/// What a forge made of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Published {
+    pub(super) number: Option<i64>,
+    pub(super) url: Option<String>,
+}
+
+const fn place(kind: ForgeKind) -> Destination {
+    match kind {
+        ForgeKind::Github => Destination::Github,
+        ForgeKind::Gitlab => Destination::Gitlab,
+        ForgeKind::Gitea => Destination::Gitea,
+    }
+}
+
+/// Where the pull requests of a project live.
+pub(super) async fn destination(app: &App, project: ProjectId) -> Result<Destination, Error> {
+    let opened = remotes::forge_of(app, project).await?;
+    Ok(opened.map_or(Destination::Local, |(_, info)| place(info.kind)))
+}
+
+/// Brings a commit to its forge and opens the pull request there. Done again, nothing changes: a branch that has the commit is left
+/// alone, and the pull request of a branch is looked for before one is made.
+pub(super) async fn publish(
+    app: &App,
+    found: &PullRequest,
+    commit: &str,
+    mode: DeliveryMode,
+) -> Result<Published, Error> {
+    if found.forge == Destination::Local {
+        return Ok(Published::default());
+    }
+    let opened = remotes::forge_of(app, found.project).await?;
+    let opened = opened.filter(|(_, info)| place(info.kind) == found.forge);
+    let Some((forge, info)) = opened else {
+        let why = format!("the project has no remote at {} any more", found.forge.as_str());
+        return Err(Error::Clash(why));
+    };
+    let pushing =
+        git::push(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch).await;
+    pushing.map_err(|error| match error {
+        git::GitError::Refused(why) => Error::Clash(why),
+        other => Error::Internal(other.into()),
+    })?;
+    if mode == DeliveryMode::Branch && found.remote_number.is_none() {
+        return Ok(Published::default());
+    }
+    let new = NewPullRequest {
+        branch: found.branch.clone(),
+        base: info.default_branch.clone(),
+        title: found.title.clone(),
+        body: found.body.clone(),
+    };
+    let opened = forge.open(&new).await?;
+    if opened.state != PullState::Open {
+        let why = "the pull request of the branch was merged or closed at the forge";
+        return Err(Error::Clash(why.into()));
+    }
+    Ok(Published { number: i64::try_from(opened.number).ok(), url: Some(opened.url) })
+}

@@ -1,0 +1,292 @@
+//! What is made for people in a repository: commits, branches, merges, differences. Branches only ever move forward, from a commit
+//! that whoever moves them has seen.
+
+use std::path::Path;
+
+use cynode_core::{delivery::Author, ids::ProjectId};
+use cynode_wire::delivery::ChangedFile;
+use time::OffsetDateTime;
+use tokio::io::AsyncWriteExt;
+
+use super::{GitError, PATIENCE, Repositories, is_commit};
+
+/// A commit to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct NewCommit<'a> {
+    /// What is in it.
+    pub(crate) tree: &'a str,
+    /// What it follows.
+    pub(crate) parents: &'a [&'a str],
+    /// What it says.
+    pub(crate) message: &'a str,
+    /// Who it is by.
+    pub(crate) author: &'a Author,
+    /// Its time.
+    pub(crate) at: OffsetDateTime,
+}
+
+/// What became of an attempt to move a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It points at the commit, now or already.
+    There,
+    /// It points at something else.
+    Elsewhere(Option<String>),
+}
+
+/// Two histories put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// The tree of both.
+    Clean(String),
+    /// Files that both changed in different ways.
+    Conflict(Vec<String>),
+}
+
+/// What is made for people survives a machine that loses its power.
+const DURABLE: [&str; 2] = ["-c", "core.fsync=committed,loose-object,reference"];
+
+/// Most files that are listed.
+const MOST_FILES: usize = 3000;
+
+impl Repositories {
+    /// The commit that a branch points at.
+    pub(crate) async fn branch(
+        &self,
+        project: ProjectId,
+        branch: &str,
+    ) -> Result<Option<String>, GitError> {
+        let name = format!("refs/heads/{branch}");
+        let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", &name];
+        let (said, code) = self.said(&self.of(project), &args).await?;
+        match code {
+            Some(0) => Ok(Some(said.trim().to_owned()).filter(|it| is_commit(it))),
+            Some(1) => Ok(None),
+            _ => Err(GitError::Failed("git could not read a branch".into())),
+        }
+    }
+
+    /// The tree of a commit.
+    pub(crate) async fn tree_of(
+        &self,
+        project: ProjectId,
+        commit: &str,
+    ) -> Result<String, GitError> {
+        let name = format!("{commit}^{{tree}}");
+        let args = ["rev-parse", "--verify", "--end-of-options", &name];
+        Ok(self.run(&self.of(project), &args).await?.trim().to_owned())
+    }
+
+    /// The newest commit that two histories share.
+    pub(crate) async fn shared(
+        &self,
+        project: ProjectId,
+        one: &str,
+        other: &str,
+    ) -> Result<Option<String>, GitError> {
+        let (said, code) = self.said(&self.of(project), &["merge-base", one, other]).await?;
+        match code {
+            Some(0) => Ok(Some(said.trim().to_owned()).filter(|it| is_commit(it))),
+            Some(1) => Ok(None),
+            _ => Err(GitError::Failed("git could not compare two commits".into())),
+        }
+    }
+
+    /// Whether one commit is in the history of another.
+    pub(crate) async fn contains(
+        &self,
+        project: ProjectId,
+        commit: &str,
+        earlier: &str,
+    ) -> Result<bool, GitError> {
+        self.follows(&self.of(project), earlier, commit).await
+    }
+
+    /// Makes a commit. Everything that its name depends on is given: made again, it is the same.
+    pub(crate) async fn make_commit(
+        &self,
+        project: ProjectId,
+        new: &NewCommit<'_>,
+    ) -> Result<String, GitError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let at = format!("{} +0000", new.at.unix_timestamp());
+        let mut git = Self::git(&self.of(project));
+        for who in ["AUTHOR", "COMMITTER"] {
+            git.env(format!("GIT_{who}_NAME"), &new.author.name)
+                .env(format!("GIT_{who}_EMAIL"), &new.author.email)
+                .env(format!("GIT_{who}_DATE"), &at);
+        }
+        git.args(DURABLE).args(["commit-tree", new.tree, "-F", "-"]);
+        for parent in new.parents {
+            git.args(["-p", parent]);
+        }
+        let mut child = git.stdin(std::process::Stdio::piped()).spawn()?;
+        let Some(mut input) = child.stdin.take() else {
+            return Err(std::io::Error::other("git has no pipe").into());
+        };
+        let making = async {
+            input.write_all(new.message.as_bytes()).await?;
+            drop(input);
+            child.wait_with_output().await
+        };
+        let done = tokio::time::timeout(PATIENCE, making).await.map_err(|_| GitError::Slow)??;
+        let commit = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+        if done.status.success() && is_commit(&commit) {
+            return Ok(commit);
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        Err(GitError::Failed(format!("git: {}", said.lines().next().unwrap_or_default())))
+    }
+
+    /// Moves a branch from the commit where it was seen (none: it was not there) to a commit that follows it.
+    pub(crate) async fn move_branch(
+        &self,
+        project: ProjectId,
+        branch: &str,
+        from: Option<&str>,
+        to: &str,
+    ) -> Result<Moved, GitError> {
+        let directory = self.of(project);
+        let now = self.branch(project, branch).await?;
+        if now.as_deref() == Some(to) {
+            return Ok(Moved::There);
+        }
+        if now.as_deref() != from {
+            return Ok(Moved::Elsewhere(now));
+        }
+        if let Some(from) = from
+            && !self.follows(&directory, from, to).await?
+        {
+            let why = "a branch only moves forward".to_owned();
+            return Err(GitError::Refused(why));
+        }
+        let name = format!("refs/heads/{branch}");
+        let nothing = "0".repeat(to.len());
+        let args = ["update-ref", "--no-deref", &name, to, from.unwrap_or(&nothing)];
+        let moved = self.run(&directory, &[&DURABLE[..], &args].concat()).await;
+        // Somebody may have been quicker, or we were and did not hear of it.
+        match (moved, self.branch(project, branch).await?) {
+            (_, Some(now)) if now == to => Ok(Moved::There),
+            (Ok(_), now) => Ok(Moved::Elsewhere(now)),
+            (Err(_), now) if now.as_deref() != from => Ok(Moved::Elsewhere(now)),
+            (Err(error), _) => {
+                self.drop_stale_lock(&directory, &name).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whoever was killed while it moved a branch has left its lock. Moving takes milliseconds: an old one is nobody's.
+    async fn drop_stale_lock(&self, directory: &Path, name: &str) {
+        let lock = directory.join(format!("{name}.lock"));
+        let age = tokio::fs::metadata(&lock).await.ok().and_then(|it| it.modified().ok());
+        if age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > PATIENCE) {
+            let _ = tokio::fs::remove_file(lock).await;
+        }
+    }
+
+    /// Puts two histories together without touching either.
+    pub(crate) async fn join(
+        &self,
+        project: ProjectId,
+        ours: &str,
+        theirs: &str,
+    ) -> Result<Joined, GitError> {
+        let args =
+            ["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs];
+        let args = [&DURABLE[..], &args].concat();
+        let (said, code) = self.said(&self.of(project), &args).await?;
+        let mut parts = said.split('\0').filter(|part| !part.is_empty());
+        let tree = parts.next().unwrap_or_default().trim().to_owned();
+        match code {
+            Some(0) if is_commit(&tree) => Ok(Joined::Clean(tree)),
+            Some(1) => {
+                let mut files: Vec<String> = parts.map(str::to_owned).collect();
+                files.dedup();
+                Ok(Joined::Conflict(files))
+            }
+            _ => Err(GitError::Failed("git could not put two commits together".into())),
+        }
+    }
+
+    /// What is different between two commits, as a unified diff of at most so many bytes; of one file if it is named.
+    pub(crate) async fn diff(
+        &self,
+        project: ProjectId,
+        from: &str,
+        to: &str,
+        path: Option<&str>,
+        most: usize,
+    ) -> Result<(String, bool), GitError> {
+        let mut args = vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv"];
+        args.extend(["--no-color", "--no-renames", "--end-of-options", from, to, "--"]);
+        args.extend(path);
+        // A few bytes more than are wanted say that there is more.
+        let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
+        let text = self.beginning(&self.of(project), &args, bytes).await?;
+        let mut end = text.len().min(most);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        Ok((text[..end].to_owned(), end < text.len()))
+    }
+
+    /// The files that are different between two commits.
+    pub(crate) async fn changed(
+        &self,
+        project: ProjectId,
+        from: &str,
+        to: &str,
+    ) -> Result<(Vec<ChangedFile>, bool), GitError> {
+        let args = [
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-renames",
+            "--numstat",
+            "-z",
+            "--end-of-options",
+            from,
+            to,
+        ];
+        let listed = self.beginning(&self.of(project), &args, super::MOST_LISTED).await?;
+        let mut files: Vec<ChangedFile> = listed.split('\0').filter_map(changed).collect();
+        let truncated = files.len() > MOST_FILES || listed.len() as u64 >= super::MOST_LISTED;
+        files.truncate(MOST_FILES);
+        Ok((files, truncated))
+    }
+
+    /// What git said, and how it ended, where saying no is an answer.
+    async fn said(
+        &self,
+        directory: &Path,
+        args: &[&str],
+    ) -> Result<(String, Option<i32>), GitError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let done = tokio::time::timeout(PATIENCE, Self::git(directory).args(args).output());
+        let done = done.await.map_err(|_| GitError::Slow)??;
+        Ok((String::from_utf8_lossy(&done.stdout).into_owned(), done.status.code()))
+    }
+}
+
+/// One line of `--numstat`; files that are not text have `-` for both numbers.
+fn changed(line: &str) -> Option<ChangedFile> {
+    let mut fields = line.splitn(3, '\t');
+    let (insertions, deletions) = (fields.next()?.parse().ok(), fields.next()?.parse().ok());
+    Some(ChangedFile { path: fields.next()?.to_owned(), insertions, deletions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_file_has_its_numbers_unless_it_is_no_text() {
+        let text =
+            ChangedFile { path: "src/a\tb.rs".into(), insertions: Some(3), deletions: Some(1) };
+        assert_eq!(changed("3\t1\tsrc/a\tb.rs"), Some(text));
+        let image = ChangedFile { path: "logo.png".into(), insertions: None, deletions: None };
+        assert_eq!(changed("-\t-\tlogo.png"), Some(image));
+        assert_eq!(changed(""), None);
+    }
+}
