@@ -12,19 +12,28 @@ use utoipa::{
 };
 
 /// Endpoints that anybody may call. Everything else needs a credential.
-pub const PUBLIC: [(&str, &str); 6] = [
+pub const PUBLIC: [(&str, &str); 9] = [
     ("get", "/"),
+    ("get", "/answer/{token}"),
+    ("post", "/answer/{token}"),
     ("get", "/healthz"),
     ("get", "/readyz"),
     ("get", "/v1/openapi.json"),
     ("post", "/v1/bootstrap"),
     ("post", "/v1/sessions"),
+    ("post", "/v1/hooks/{project}/{forge}"),
 ];
 
 /// Mutations that need no `Idempotency-Key`: a login is safe to repeat, and its answer is a secret
-/// that must not be kept; commits have names of their own.
-pub const NOT_KEPT: [(&str, &str); 2] =
-    [("post", "/v1/sessions"), ("put", "/v1/projects/{project}/repository")];
+/// that must not be kept; commits have names of their own, a merge is done once, a link works once, and a delivery of a
+/// forge is known by what it says.
+pub const NOT_KEPT: [(&str, &str); 5] = [
+    ("post", "/v1/sessions"),
+    ("put", "/v1/projects/{project}/repository"),
+    ("post", "/v1/pull-requests/{pull_request}/merge"),
+    ("post", "/answer/{token}"),
+    ("post", "/v1/hooks/{project}/{forge}"),
+];
 
 /// Endpoints of the internal port by which a machine becomes a node and shows that it is one.
 pub const JOINING: [(&str, &str); 3] =
@@ -49,6 +58,8 @@ pub const JOINING: [(&str, &str); 3] =
         (name = "models", description = "Providers, models, ceilings, usage. Models are asked at `/v1/chat/completions`, \
             `/v1/responses` and `/v1/messages`, as their vendors describe them"),
         (name = "nodes", description = "Machines that run jobs in sandboxes"),
+        (name = "delivery", description = "Pull requests"),
+        (name = "notifications", description = "What people are told: by webhook, mail or ntfy, with links that answer once"),
         (name = "operation", description = "Health and numbers"),
     ),
 )]

@@ -40,6 +40,7 @@ impl ApiError {
                 Error::Ended => (StatusCode::CONFLICT, "ended"),
                 Error::Fenced(_) => (StatusCode::CONFLICT, "fenced"),
                 Error::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
+                Error::Clash(_) => (StatusCode::CONFLICT, "clash"),
                 Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
                 Error::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
                 Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),

@@ -95,9 +95,11 @@ fn finish(response: &mut Response, trace: TraceId) {
         return;
     }
     let told = response.extensions_mut().remove::<Arc<Problem>>();
-    // An endpoint that fails with a body of its own, as `/readyz` does, has said what is wrong.
-    let json = HeaderValue::from_static("application/json");
-    if told.is_none() && response.headers().get(header::CONTENT_TYPE) == Some(&json) {
+    // An endpoint that fails with a body of its own, as `/readyz` does and a page for people, has said what is wrong.
+    let own = |kind: &HeaderValue| {
+        kind == "application/json" || kind.as_bytes().starts_with(b"text/html")
+    };
+    if told.is_none() && response.headers().get(header::CONTENT_TYPE).is_some_and(own) {
         return;
     }
     let mut told = told.map_or_else(|| of_the_framework(status), Arc::unwrap_or_clone);

@@ -1,15 +1,19 @@
 //! Every route, in one list.
 
 mod accounts;
+mod answer;
 mod events;
 mod gate;
 mod groups;
 mod handoffs;
 mod models;
 mod nodes;
+mod notices;
 mod operation;
 mod preferences;
 mod projects;
+mod pull_requests;
+mod remotes;
 mod repositories;
 mod settings;
 mod signals;
@@ -32,8 +36,14 @@ use crate::{
     error::problem,
 };
 
+// One function each: a build without optimisation keeps every step of such a chain on the stack.
 pub(crate) fn all() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    OpenApiRouter::with_openapi(Document::openapi()).merge(people()).merge(work()).merge(means())
+}
+
+/// Who may do what, and what they prefer.
+fn people() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
         .routes(routes!(operation::home))
         .routes(routes!(operation::healthz))
         .routes(routes!(operation::readyz))
@@ -64,6 +74,11 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         ))
         .routes(routes!(preferences::preference_history))
         .routes(routes!(preferences::effective_preferences))
+}
+
+/// Tasks, what came of them, and what people are told.
+fn work() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
         .routes(routes!(tasks::create_task, tasks::list_tasks))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::cancel_task))
@@ -71,7 +86,30 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(signals::approve_task))
         .routes(routes!(signals::answer_task))
         .routes(routes!(signals::task_timeline))
+        .routes(routes!(signals::task_evidence))
         .routes(routes!(events::follow_events))
+        .routes(routes!(handoffs::list_handoffs))
+        .routes(routes!(handoffs::get_handoff))
+        .routes(routes!(handoffs::get_prompt))
+        .routes(routes!(handoffs::list_reports))
+        .routes(routes!(handoffs::list_threads))
+        .routes(routes!(handoffs::list_messages))
+        .routes(routes!(pull_requests::list_pull_requests))
+        .routes(routes!(pull_requests::get_pull_request))
+        .routes(routes!(pull_requests::comment_pull_request))
+        .routes(routes!(pull_requests::review_pull_request))
+        .routes(routes!(pull_requests::close_pull_request))
+        .routes(routes!(notices::create_channel, notices::list_channels))
+        .routes(routes!(notices::get_channel, notices::update_channel, notices::remove_channel))
+        .routes(routes!(notices::try_channel))
+        .routes(routes!(notices::list_notifications))
+        .routes(routes!(notices::replay_notification))
+        .routes(routes!(answer::look, answer::answer))
+}
+
+/// Tools, models and machines.
+fn means() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
         .routes(routes!(gate::issue_agent_token, gate::list_agent_tokens))
         .routes(routes!(gate::revoke_agent_token))
         .routes(routes!(gate::list_tools))
@@ -100,12 +138,6 @@ pub(crate) fn all() -> OpenApiRouter<AppState> {
         .routes(routes!(models::get_park, models::unpark))
         .routes(routes!(models::sum_usage))
         .routes(routes!(models::list_calls))
-        .routes(routes!(handoffs::list_handoffs))
-        .routes(routes!(handoffs::get_handoff))
-        .routes(routes!(handoffs::get_prompt))
-        .routes(routes!(handoffs::list_reports))
-        .routes(routes!(handoffs::list_threads))
-        .routes(routes!(handoffs::list_messages))
         .routes(routes!(nodes::issue_join_token))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::change_node, nodes::remove_node))
@@ -135,10 +167,16 @@ pub(crate) fn internal() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::advertise))
 }
 
-/// Routes of the user-facing port that bring many bytes.
+/// Routes of the user-facing port that bring many bytes or wait for git.
 pub(crate) fn long() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(repositories::get_repository, repositories::import_repository))
+        .routes(routes!(remotes::get_remote, remotes::set_remote, remotes::remove_remote))
+        .routes(routes!(remotes::list_issues))
+        .routes(routes!(remotes::receive_hook))
+        .routes(routes!(pull_requests::diff_pull_request))
+        .routes(routes!(pull_requests::pull_request_files))
+        .routes(routes!(pull_requests::merge_pull_request))
 }
 
 /// Routes of the internal port that bring many bytes or wait for git.

@@ -8,6 +8,7 @@
 mod agents;
 mod artifacts;
 mod database;
+mod delivery;
 mod handoffs;
 mod help;
 mod later;
@@ -97,6 +98,7 @@ impl From<Error> for ToolError {
             Error::Transition(_) => "transition",
             Error::Version { .. } => "version",
             Error::Conflict(_) => "conflict",
+            Error::Clash(_) => "clash",
             Error::KeyReused => "key_reused",
             Error::Busy => "busy",
             Error::Held { .. } => "lease_held",
@@ -164,6 +166,7 @@ fn every() -> Vec<Native> {
         nodes::tools(),
         handoffs::tools(),
         repository::tools(),
+        delivery::tools(),
         help::tools(),
         outside::tools(),
         later::tools(),

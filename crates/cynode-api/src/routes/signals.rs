@@ -1,6 +1,7 @@
 use axum::http::StatusCode;
-use cynode_app::{timeline, workflow::signals};
+use cynode_app::{evidence, timeline, workflow::signals};
 use cynode_wire::{
+    evidence::TaskEvidence,
     tasks::TaskView,
     timeline::{AnswerQuestion, Approve, Instruct, Instructed, Timeline},
 };
@@ -77,6 +78,23 @@ pub(crate) async fn task_timeline(
         Box::pin(async move {
             let id = resolve(ctx, task, project.map(|name| name.0)).await?;
             timeline::get(ctx, id).await
+        })
+    });
+    Ok(Json(found.await?))
+}
+
+/// What was shown of a task, by checks that no agent ran.
+#[utoipa::path(get, path = "/v1/tasks/{task}/evidence", tag = "tasks",
+    params(("task" = String, Path), InProject), responses((status = OK, body = TaskEvidence)))]
+pub(crate) async fn task_evidence(
+    call: Call,
+    Path(task): Path<TaskInUrl>,
+    Query(InProject { project }): Query<InProject>,
+) -> Result<Json<TaskEvidence>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = resolve(ctx, task, project.map(|name| name.0)).await?;
+            evidence::get(ctx, id).await
         })
     });
     Ok(Json(found.await?))

@@ -3,15 +3,18 @@
 
 mod accounts;
 mod contract;
+mod delivery;
 mod dropped;
 mod events;
 mod idempotency;
 mod jobs;
 mod models;
 mod nodes;
+mod notices;
 mod permissions;
 mod preferences;
 mod projects;
+mod remotes;
 mod settings;
 mod signals;
 mod sweep;

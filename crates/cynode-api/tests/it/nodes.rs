@@ -15,11 +15,13 @@ use time::Duration;
 
 use crate::workflow::Drive;
 
+mod evidence;
+
 /// A machine with a key.
-struct Machine {
+pub(crate) struct Machine {
     key: SigningKey,
     id: NodeId,
-    client: Client,
+    pub(crate) client: Client,
 }
 
 fn key(number: u8) -> SigningKey {
@@ -55,7 +57,7 @@ async fn token(app: &TestApp, id: NodeId, key: &SigningKey) -> cynode_testkit::R
 }
 
 impl Machine {
-    async fn join(app: &TestApp, admin: &Client, number: u8, slots: u32) -> Self {
+    pub(crate) async fn join(app: &TestApp, admin: &Client, number: u8, slots: u32) -> Self {
         let (once, key) = (join_token(admin, json!({})).await, key(number));
         let body = joining(&once, &format!("node-{number}"), &key, slots);
         let joined = app.at_internal_port().post("/v1/nodes/join", body).await.expect(200);
@@ -64,7 +66,7 @@ impl Machine {
         Self { key, id, client: app.at_internal_port().with_token(&shown) }
     }
 
-    async fn claim(&self, number: u32, most: u32) -> Vec<Value> {
+    pub(crate) async fn claim(&self, number: u32, most: u32) -> Vec<Value> {
         let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
         let body = json!({ "claim_id": claim_id, "most": most });
         let given = self.client.post("/v1/nodes/claim", body).await.expect(200).json();
@@ -81,11 +83,11 @@ impl Machine {
     }
 }
 
-fn work() -> Value {
+pub(crate) fn work() -> Value {
     json!({ "work": { "role": "developer", "worker": { "kind": "command", "steps": [{ "argv": ["true"] }] } } })
 }
 
-fn path(job: &Value, rest: &str) -> String {
+pub(crate) fn path(job: &Value, rest: &str) -> String {
     format!("/v1/nodes/jobs/{}/{rest}", job["job_id"].as_str().unwrap())
 }
 
@@ -331,7 +333,7 @@ async fn a_person_sees_the_exact_command_and_the_answer_holds_for_the_job() {
     assert_eq!(other, json!({ "answer": "waiting" }));
 }
 
-fn git(directory: &Path, args: &[&str]) -> String {
+pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
     let done = Command::new("git")
         .args([
             "-c",
@@ -350,7 +352,7 @@ fn git(directory: &Path, args: &[&str]) -> String {
 }
 
 /// A repository with one commit, and its bundle.
-fn repository() -> (tempfile::TempDir, String, Vec<u8>) {
+pub(crate) fn repository() -> (tempfile::TempDir, String, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     git(at, &["init", "--quiet"]);
@@ -363,7 +365,7 @@ fn repository() -> (tempfile::TempDir, String, Vec<u8>) {
     (directory, head, bundle)
 }
 
-async fn put(client: &Client, path: &str, bytes: Vec<u8>) -> (u16, Value) {
+pub(crate) async fn put(client: &Client, path: &str, bytes: Vec<u8>) -> (u16, Value) {
     let request = axum::http::Request::put(path)
         .header("authorization", format!("Bearer {}", client.token().unwrap()))
         .body(Body::from(bytes))
@@ -373,7 +375,7 @@ async fn put(client: &Client, path: &str, bytes: Vec<u8>) -> (u16, Value) {
     (parts.status.as_u16(), serde_json::from_slice(&body).unwrap())
 }
 
-async fn store(node: &Machine, job: &Value, bytes: &[u8]) -> Value {
+pub(crate) async fn store(node: &Machine, job: &Value, bytes: &[u8]) -> Value {
     let name = HEXLOWER.encode(&Sha256::digest(bytes));
     let place = path(job, &format!("blobs/{name}?fencing_token={}", job["fencing_token"]));
     let (status, stored) = put(&node.client, &place, bytes.to_vec()).await;

@@ -40,6 +40,11 @@ struct Case {
 /// A node that is not there: who may not look is not told so.
 const NODE: &str = "/v1/nodes/nod_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
+/// A pull request, as the document names it.
+const PULL_REQUEST: &str = "/v1/pull-requests/{pull_request}";
+/// A channel of the admin.
+const CHANNEL: &str = "/v1/notification-channels/{channel}";
+
 #[expect(clippy::too_many_lines, reason = "one row for each endpoint")]
 fn cases() -> Vec<Case> {
     use Weak::{Operator, OwnOnly, Viewer, WithoutRole};
@@ -201,6 +206,13 @@ fn cases() -> Vec<Case> {
             json!(null),
             WithoutRole(404),
         ),
+        case(
+            "get",
+            "/v1/tasks/{task}/evidence",
+            "/v1/tasks/{task}/evidence",
+            json!(null),
+            WithoutRole(404),
+        ),
         case("get", "/v1/events", "/v1/events?task_id={task}", json!(null), WithoutRole(404)),
         case(
             "post",
@@ -296,6 +308,35 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "get",
+            "/v1/projects/{project}/remote",
+            "/v1/projects/web/remote",
+            json!(null),
+            Operator,
+        ),
+        case(
+            "put",
+            "/v1/projects/{project}/remote",
+            "/v1/projects/web/remote",
+            json!({ "forge": "github", "url": "https://forge.example/a/b", "repository": "a/b", "default_branch": "main",
+                "credential": "token" }),
+            Operator,
+        ),
+        case(
+            "delete",
+            "/v1/projects/{project}/remote",
+            "/v1/projects/web/remote",
+            json!(null),
+            Operator,
+        ),
+        case(
+            "get",
+            "/v1/projects/{project}/remote/issues",
+            "/v1/projects/web/remote/issues",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "get",
             "/v1/projects/{project}/repository",
             "/v1/projects/web/repository",
             json!(null),
@@ -309,6 +350,56 @@ fn cases() -> Vec<Case> {
             Viewer,
         ),
         case("get", "/v1/usage/calls", "/v1/usage/calls", json!(null), OwnOnly),
+        case(
+            "get",
+            "/v1/projects/{project}/pull-requests",
+            "/v1/projects/web/pull-requests",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case("get", PULL_REQUEST, PULL_REQUEST, json!(null), WithoutRole(404)),
+        case(
+            "get",
+            "/v1/pull-requests/{pull_request}/diff",
+            "/v1/pull-requests/{pull_request}/diff",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "get",
+            "/v1/pull-requests/{pull_request}/files",
+            "/v1/pull-requests/{pull_request}/files",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/pull-requests/{pull_request}/comments",
+            "/v1/pull-requests/{pull_request}/comments",
+            json!({ "body": "Hm." }),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/pull-requests/{pull_request}/reviews",
+            "/v1/pull-requests/{pull_request}/reviews",
+            json!({ "verdict": "approve" }),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/pull-requests/{pull_request}/merge",
+            "/v1/pull-requests/{pull_request}/merge",
+            json!(null),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/pull-requests/{pull_request}/close",
+            "/v1/pull-requests/{pull_request}/close",
+            json!(null),
+            Viewer,
+        ),
         case(
             "get",
             "/v1/projects/{project}/handoffs",
@@ -436,6 +527,38 @@ fn cases() -> Vec<Case> {
             Operator,
         ),
         case("delete", "/v1/allowed-images", "/v1/allowed-images?image=a:1", json!(null), Operator),
+        case(
+            "post",
+            "/v1/notification-channels",
+            "/v1/notification-channels",
+            json!({ "scope": "installation", "name": "x", "kind": "ntfy", "address": "https://ntfy.sh/x" }),
+            Operator,
+        ),
+        case(
+            "get",
+            "/v1/notification-channels",
+            "/v1/notification-channels?all=true",
+            json!(null),
+            Operator,
+        ),
+        case("get", CHANNEL, CHANNEL, json!(null), WithoutRole(404)),
+        case("patch", CHANNEL, CHANNEL, json!({ "enabled": false }), WithoutRole(404)),
+        case(
+            "post",
+            "/v1/notification-channels/{channel}/test",
+            "/v1/notification-channels/{channel}/test",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case("delete", CHANNEL, CHANNEL, json!(null), WithoutRole(404)),
+        case("get", "/v1/notifications", "/v1/notifications?all=true", json!(null), Operator),
+        case(
+            "post",
+            "/v1/notifications/{notification}/replay",
+            "/v1/notifications/ntf_0192d5c8b6f07cc1a1a3c2b4d5e6f708/replay",
+            json!(null),
+            WithoutRole(404),
+        ),
     ]
 }
 
@@ -491,12 +614,24 @@ impl World {
             "transport": { "type": "http", "url": "http://127.0.0.1:9/mcp" } });
         let server = admin.post("/v1/tool-servers", server).await.expect(201).text("server_id");
         let approval = asked(&app, project, &agent).await;
+        let offered = "
+            INSERT INTO pull_requests (pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, head_commit,
+                tree, title, body, state, opened_at, created_at, updated_at)
+            SELECT '00000000-0000-0000-0000-000000000005', project_id, task_id, 1, 'local', 'cynode/x', 'main', repeat('a', 40),
+                repeat('b', 40), repeat('c', 40), 'x', '', 'open', created_at, created_at, created_at
+            FROM tasks";
+        assert_eq!(app.db.execute(offered).await, 1);
+        let channel = json!({ "name": "x", "kind": "ntfy", "address": "https://ntfy.sh/x" });
+        let channel = admin.post("/v1/notification-channels", channel).await.expect(201).json();
+        let channel = channel["channel"]["channel_id"].as_str().unwrap().to_owned();
         let fill = vec![
+            ("{pull_request}", format!("pul_{:032}", 5)),
             ("{agent}", agent),
             ("{provider_key}", added),
             ("{budget}", budget),
             ("{server}", server),
             ("{approval}", approval),
+            ("{channel}", channel),
             ("{project}", project.to_string()),
             ("{task}", task),
             ("{group}", group),
@@ -545,6 +680,11 @@ impl World {
                     (SELECT json_agg(b ORDER BY budget_id) FROM budgets b),
                     (SELECT json_agg(p ORDER BY task_id) FROM task_parks p),
                     (SELECT epoch FROM models_state),
+                    (SELECT json_agg(p ORDER BY number) FROM pull_requests p),
+                    (SELECT count(*) FROM pull_request_comments),
+                    (SELECT count(*) FROM pull_request_reviews),
+                    (SELECT json_agg(c ORDER BY channel_id) FROM notification_channels c),
+                    (SELECT json_agg(n ORDER BY notification_id) FROM notifications n),
                     (SELECT count(*) FROM events)), 0)",
             )
             .await

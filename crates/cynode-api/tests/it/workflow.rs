@@ -22,7 +22,10 @@ pub(crate) struct Held {
 
 impl Drive {
     pub(crate) async fn new() -> Self {
-        let app = TestApp::new().await;
+        Self::over(TestApp::new().await).await
+    }
+
+    pub(crate) async fn over(app: TestApp) -> Self {
         let admin = app.admin().await;
         let project = app.project(&admin, "web").await.to_string();
         let runner = app.runner().await;

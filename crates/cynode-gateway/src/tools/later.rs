@@ -9,7 +9,8 @@ use super::{About, Native};
 
 const NODES: &str = "sandboxes are made for jobs; this version has none that are made by hand";
 const MODELS: &str = "this version has no way to models";
-const GIT: &str = "this version has no way to repositories";
+const GIT: &str =
+    "branches are made and pushed by the orchestrator: `git.pull_request.open` does it";
 const SEARCH: &str = "no search provider is configured";
 const SCHEDULES: &str = "this version has no schedules";
 const CONNECTORS: &str = "this version has no connectors";
@@ -74,13 +75,6 @@ const LATER: &[Later] = &[
     later("git.status", "State of a repository", GIT, Annotations::READS, &["task_id"]),
     later("git.branch", "Make a branch", GIT, Annotations::WRITES, &["task_id", "name"]),
     later("git.push", "Push a branch", GIT, Annotations::UNKNOWN, &["task_id", "branch"]),
-    later(
-        "git.pull_request",
-        "Open a pull request",
-        GIT,
-        Annotations::UNKNOWN,
-        &["task_id", "branch", "title"],
-    ),
     later("web.search", "Search the web", SEARCH, Annotations::READS, &["query"]),
     later(
         "schedule.create",

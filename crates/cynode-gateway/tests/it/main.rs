@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod audit;
 mod bench;
+mod delivery;
 mod handoffs;
 mod limits;
 mod offering;

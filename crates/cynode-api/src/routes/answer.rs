@@ -1,0 +1,223 @@
+//! The page behind a link of a notice. It has no script and no cookie: the link is all that a person needs, and looking at it
+//! changes nothing.
+
+use std::sync::LazyLock;
+
+use axum::{
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{Html, IntoResponse, Response},
+};
+use cynode_app::{
+    links::{self, Refused, Said, Sheet},
+    notices::Asked,
+};
+use data_encoding::BASE64;
+use sha2::{Digest, Sha256};
+use url::form_urlencoded;
+
+use crate::{AppState, extract::Path};
+
+const STYLE: &str = include_str!("../../assets/answer.css");
+
+/// Nothing is loaded, nothing runs, and the form goes back to this server only. The style is named by its digest.
+static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
+    let digest = BASE64.encode(&Sha256::digest(STYLE));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::from_str(&policy).ok()
+});
+
+/// Look at what a link asks. Nothing happens before the form is sent.
+#[utoipa::path(get, path = "/answer/{token}", tag = "notifications", params(("token" = String, Path)),
+    responses((status = OK, content_type = "text/html")))]
+pub(crate) async fn look(State(state): State<AppState>, Path(token): Path<String>) -> Response {
+    match links::look(&state.app, &token).await {
+        Ok(sheet) => page(StatusCode::OK, &sheet.question.title, &form(&sheet)),
+        Err(refused) => refusal(&refused),
+    }
+}
+
+/// Answer what a link asks, once.
+#[utoipa::path(post, path = "/answer/{token}", tag = "notifications", params(("token" = String, Path)),
+    request_body(content = String, content_type = "application/x-www-form-urlencoded"),
+    responses((status = OK, content_type = "text/html")))]
+pub(crate) async fn answer(
+    State(state): State<AppState>,
+    Path(token): Path<String>,
+    body: Bytes,
+) -> Response {
+    let Some(said) = said(&body) else {
+        return refusal(&Refused::NoAnswer("the form has no answer in it".into()));
+    };
+    let done = match said {
+        Said::Yes => "You said yes.",
+        Said::No(_) => "You said no.",
+        Said::Words(_) => "Your answer was passed on.",
+    };
+    match links::answer(&state.app, &token, said).await {
+        Ok(()) => {
+            let text = format!(
+                "<h1>Thank you</h1><p>{done} This link works no more; you can close the page.</p>"
+            );
+            page(StatusCode::OK, "Thank you", &text)
+        }
+        Err(refused) => refusal(&refused),
+    }
+}
+
+/// What the form says.
+fn said(body: &[u8]) -> Option<Said> {
+    let (mut decision, mut text) = (None, None);
+    for (name, value) in form_urlencoded::parse(body) {
+        let value = value.trim().replace("\r\n", "\n");
+        match &*name {
+            "decision" => decision = Some(value),
+            "text" if !value.is_empty() => text = Some(value),
+            _ => {}
+        }
+    }
+    match decision.as_deref() {
+        Some("approve") => Some(Said::Yes),
+        Some("refuse") => Some(Said::No(text)),
+        Some("answer") => text.map(Said::Words),
+        Some(_) | None => None,
+    }
+}
+
+/// Text in a page is text, whatever is in it.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+fn form(sheet: &Sheet) -> String {
+    let question = &sheet.question;
+    let around = &question.circumstances;
+    let row = |name: &str, value: &str| format!("<dt>{name}</dt><dd>{}</dd>", escaped(value));
+    let spent = format!("{:.4}", micros(around.cost_micros));
+    let rows = [
+        Some(row("Asked by", &around.who)),
+        around.task.as_deref().map(|task| row("Task", task)),
+        around.project.as_deref().map(|project| row("Project", project)),
+        Some(row("Spent so far", &spent)),
+        Some(row("You are", &sheet.person)),
+    ];
+    let fields = match question.asked {
+        Asked::Approval(_) => {
+            "<button name=decision value=approve>Approve</button>\
+             <button name=decision value=refuse class=no>Refuse</button>"
+        }
+        Asked::Plan(_) => {
+            "<label for=text>What should be different, if you refuse</label>\
+             <textarea id=text name=text rows=3 maxlength=4000></textarea>\
+             <button name=decision value=approve>Approve</button>\
+             <button name=decision value=refuse class=no>Refuse</button>"
+        }
+        Asked::Answer(_) => {
+            "<label for=text>Your answer</label>\
+             <textarea id=text name=text rows=5 maxlength=4000 required></textarea>\
+             <button name=decision value=answer>Answer</button>"
+        }
+    };
+    format!(
+        "<h1>{}</h1><pre>{}</pre><dl>{}</dl><form method=post>{fields}</form>\
+         <p>This link is yours alone and works once.</p>",
+        escaped(&question.title),
+        escaped(&question.exact),
+        rows.into_iter().flatten().collect::<String>(),
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "it is rounded to be read")]
+fn micros(micros: i64) -> f64 {
+    micros as f64 / 1_000_000.0
+}
+
+fn refusal(refused: &Refused) -> Response {
+    let status = match refused {
+        Refused::Forged => StatusCode::NOT_FOUND,
+        Refused::Expired | Refused::Used => StatusCode::GONE,
+        Refused::Answered => StatusCode::CONFLICT,
+        Refused::NotYours => StatusCode::FORBIDDEN,
+        Refused::NoAnswer(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        Refused::Failed(cynode_app::Error::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
+        Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    if let Refused::Failed(error) = refused {
+        let error = cynode_core::causes::told(error);
+        tracing::error!(event = "error", error, "a link could not be answered");
+    }
+    let next = match refused {
+        Refused::NoAnswer(_) => "Go back and try again; nothing has happened.",
+        Refused::Failed(_) => "Try again in a moment; nothing has happened.",
+        Refused::Forged
+        | Refused::Expired
+        | Refused::Used
+        | Refused::Answered
+        | Refused::NotYours => "Nothing has happened.",
+    };
+    let told = escaped(&refused.to_string());
+    page(status, "Not done", &format!("<h1>Not done</h1><p>{told}. {next}</p>"))
+}
+
+fn page(status: StatusCode, title: &str, body: &str) -> Response {
+    let html = format!(
+        "<!doctype html><html lang=en><head><meta charset=utf-8>\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\"><meta name=robots content=noindex>\
+         <title>{}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>",
+        escaped(title),
+    );
+    let mut headers = HeaderMap::new();
+    // Without the policy there is no page.
+    let Some(policy) = POLICY.clone() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    (status, headers, Html(html)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_says_yes_no_or_something_and_nothing_else() {
+        let words = |text: &str| said(text.as_bytes());
+        assert_eq!(words("decision=approve"), Some(Said::Yes));
+        assert_eq!(words("decision=refuse&text="), Some(Said::No(None)));
+        assert_eq!(words("text=a%0D%0Ab&decision=refuse"), Some(Said::No(Some("a\nb".into()))));
+        assert_eq!(
+            words("decision=answer&text=blue+%26+green"),
+            Some(Said::Words("blue & green".into()))
+        );
+        for nothing in ["", "decision=answer&text=+", "decision=yes", "text=x", "Decision=approve"]
+        {
+            assert_eq!(words(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let text = "</pre><script>alert(\"1\")</script>&'";
+        assert_eq!(
+            escaped(text),
+            "&lt;/pre&gt;&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! Pull requests: what tasks brought, and what people make of it.
+
+use axum::http::StatusCode;
+use cynode_app::{delivery, projects};
+use cynode_core::{delivery::PullRequestState, ids::PullRequestId};
+use cynode_wire::{
+    delivery::{
+        ChangedFiles, CommentView, DiffView, NewComment, NewReview, PullRequestDetail,
+        PullRequestStateView, PullRequestView, Reviewed,
+    },
+    page::Page,
+};
+use serde::Deserialize;
+
+use super::projects::ProjectName;
+use crate::{
+    error::ApiError,
+    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+};
+
+/// Which pull requests.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InState {
+    /// Only in this state.
+    #[param(value_type = Option<PullRequestStateView>)]
+    state: Option<PullRequestState>,
+}
+
+/// The pull requests of a project, newest first.
+#[utoipa::path(get, path = "/v1/projects/{project}/pull-requests", tag = "delivery",
+    params(("project" = String, Path), InState, PageQuery), responses((status = OK, body = Page<PullRequestView>)))]
+pub(crate) async fn list_pull_requests(
+    Path(ProjectName(project)): Path<ProjectName>,
+    call: Call,
+    Query(wanted): Query<InState>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<PullRequestView>>, ApiError> {
+    let page = page.page()?;
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = projects::resolve(ctx, &project).await?;
+            delivery::list(ctx, id, wanted.state, page).await
+        })
+    });
+    Ok(Json(found.await?))
+}
+
+/// One pull request, with checks, comments, reviews and what was delivered.
+#[utoipa::path(get, path = "/v1/pull-requests/{pull_request}", tag = "delivery",
+    params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestDetail)))]
+pub(crate) async fn get_pull_request(
+    Path(id): Path<PullRequestId>,
+    call: Call,
+) -> Result<Json<PullRequestDetail>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(delivery::get(ctx, id)));
+    Ok(Json(found.await?))
+}
+
+/// Of what the difference is wanted.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OfFile {
+    /// Only of this file.
+    path: Option<String>,
+}
+
+/// What a pull request would change, as a unified diff of at most a mebibyte.
+#[utoipa::path(get, path = "/v1/pull-requests/{pull_request}/diff", tag = "delivery",
+    params(("pull_request" = String, Path), OfFile), responses((status = OK, body = DiffView)))]
+pub(crate) async fn diff_pull_request(
+    Path(id): Path<PullRequestId>,
+    call: Call,
+    Query(of): Query<OfFile>,
+) -> Result<Json<DiffView>, ApiError> {
+    let path = of.path.as_deref();
+    Ok(Json(delivery::diff(&call.app, &call.request, id, path).await?))
+}
+
+/// The files that a pull request would change.
+#[utoipa::path(get, path = "/v1/pull-requests/{pull_request}/files", tag = "delivery",
+    params(("pull_request" = String, Path)), responses((status = OK, body = ChangedFiles)))]
+pub(crate) async fn pull_request_files(
+    Path(id): Path<PullRequestId>,
+    call: Call,
+) -> Result<Json<ChangedFiles>, ApiError> {
+    Ok(Json(delivery::files(&call.app, &call.request, id).await?))
+}
+
+/// Say something about a pull request.
+#[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/comments", tag = "delivery",
+    params(("pull_request" = String, Path)), request_body = NewComment,
+    responses((status = CREATED, body = CommentView)))]
+pub(crate) async fn comment_pull_request(
+    Path(id): Path<PullRequestId>,
+    call: Mutation<NewComment>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let answer = app.mutate(&request, |ctx| Box::pin(delivery::comment(ctx, id, body)));
+    Ok(Answered(StatusCode::CREATED, answer.await?))
+}
+
+/// Judge a pull request. What asks for something is given to a task that goes on with it, once, and at most three times.
+#[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/reviews", tag = "delivery",
+    params(("pull_request" = String, Path)), request_body = NewReview,
+    responses((status = CREATED, body = Reviewed)))]
+pub(crate) async fn review_pull_request(
+    Path(id): Path<PullRequestId>,
+    call: Mutation<NewReview>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let answer = app.mutate(&request, |ctx| Box::pin(delivery::review(ctx, id, body)));
+    Ok(Answered(StatusCode::CREATED, answer.await?))
+}
+
+/// Take a pull request that lives here over into its base branch. Asked again, nothing more happens.
+#[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/merge", tag = "delivery",
+    params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestView)))]
+pub(crate) async fn merge_pull_request(
+    Path(id): Path<PullRequestId>,
+    call: Call,
+) -> Result<Json<PullRequestView>, ApiError> {
+    Ok(Json(delivery::merge(&call.app, &call.request, id).await?))
+}
+
+/// Do not want a pull request any more.
+#[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/close", tag = "delivery",
+    params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestView)))]
+pub(crate) async fn close_pull_request(
+    Path(id): Path<PullRequestId>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let answer = call.app.mutate(&call.request, |ctx| Box::pin(delivery::close(ctx, id)));
+    Ok(Answered(StatusCode::OK, answer.await?))
+}
