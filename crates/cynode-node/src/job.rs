@@ -4,8 +4,12 @@
 //! `turn.json` once it has ended, `result.json` once everything is put together. Killed at any moment, the node goes on behind
 //! the last of them.
 
+mod aside;
 mod asking;
 mod finish;
+mod fit;
+mod merge;
+mod pins;
 mod runs;
 mod work;
 
@@ -231,6 +235,11 @@ async fn result(node: &Arc<Node>, job: &Arc<Job>) -> NodeResult {
         complain(job, &error);
     }
     result
+}
+
+/// An error with all its causes.
+fn chain(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
 }
 
 fn complain(job: &Job, error: &crate::store::StoreError) {

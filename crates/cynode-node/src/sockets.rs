@@ -76,16 +76,22 @@ pub(crate) struct Sockets {
 
 /// What a job may reach.
 pub(crate) struct Reach {
+    /// Models and tools, when somebody works who may ask for them.
+    pub(crate) agent: Option<AgentReach>,
+    /// The hosts that may be asked for packages, when there are any.
+    pub(crate) net: Option<Allowed>,
+    /// Where uses of them are told.
+    pub(crate) tell: Arc<dyn Fn(Happened) + Send + Sync>,
+}
+
+/// What an agent may reach.
+pub(crate) struct AgentReach {
     /// The orchestrator.
     pub(crate) upstream: Upstream,
     /// What opens it for this job.
     pub(crate) token: SecretString,
     /// The trace that everything carries.
     pub(crate) trace: String,
-    /// The hosts that may be asked for packages, when there are any.
-    pub(crate) net: Option<Allowed>,
-    /// Where uses of them are told.
-    pub(crate) tell: Arc<dyn Fn(Happened) + Send + Sync>,
 }
 
 impl Sockets {
@@ -98,16 +104,14 @@ impl Sockets {
             Mode::empty(),
         )?;
         let mut sockets = Self { stop, dir: dir.to_owned(), forwards: Vec::new() };
-        let forward = |kind| {
-            Arc::new(forward::Forwarder::new(
-                kind,
-                reach.upstream.clone(),
-                reach.token.clone(),
-                reach.trace.clone(),
-            ))
-        };
-        sockets.add(&folder, "llm", MODELS_PORT, forward(forward::Kind::Models), tasks)?;
-        sockets.add(&folder, "mcp", TOOLS_PORT, forward(forward::Kind::Tools), tasks)?;
+        if let Some(AgentReach { upstream, token, trace }) = reach.agent {
+            let forward = |kind| {
+                let (upstream, token, trace) = (upstream.clone(), token.clone(), trace.clone());
+                Arc::new(forward::Forwarder::new(kind, upstream, token, trace))
+            };
+            sockets.add(&folder, "llm", MODELS_PORT, forward(forward::Kind::Models), tasks)?;
+            sockets.add(&folder, "mcp", TOOLS_PORT, forward(forward::Kind::Tools), tasks)?;
+        }
         if let Some(allowed) = reach.net {
             let door =
                 Arc::new(net::Proxy::new(allowed, reach.tell, tasks.clone(), sockets.stop.clone()));

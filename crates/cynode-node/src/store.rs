@@ -7,7 +7,7 @@
 //! claim                     the claim that is being made, so that its jobs are not lost when the node is killed
 //! mirrors/<project>.git     what was fetched, one for each project
 //! agents/<name>/            installed agents
-//! jobs/<job>/               assignment.json, session, turn.json, result.json, workspace/, home/, out/, sockets/
+//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, workspace/, home/, out/, source/, sockets/
 //! sandboxes/                what sandboxes stand on
 //! trash/                    what is being removed
 //! ```
@@ -27,7 +27,7 @@ use cynode_wire::nodes::{Assignment, NodeResult};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
-use crate::clock::Moment;
+use crate::{clock::Moment, workspace::Merged};
 
 /// Most bytes of a file that the node wrote itself.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
@@ -244,8 +244,22 @@ impl JobDir {
         self.0.join("out")
     }
 
+    /// What files that checks go by are taken from.
+    pub(crate) fn source(&self) -> PathBuf {
+        self.0.join("source")
+    }
+
     pub(crate) fn sockets(&self) -> PathBuf {
         self.0.join("sockets")
+    }
+
+    /// What became of the commits that were to be put together.
+    pub(crate) fn merged(&self) -> Result<Option<Merged>, StoreError> {
+        read_json(&self.0.join("merged.json"))
+    }
+
+    pub(crate) fn set_merged(&self, merged: &Merged) -> Result<(), StoreError> {
+        write_json(&self.0.join("merged.json"), merged)
     }
 
     /// The session to take up again, once the workspace is ready and the agent has begun.

@@ -21,6 +21,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::sandbox::{Bind, Ended, Running, SandboxError};
 
 mod acp;
+pub(crate) mod checks;
 mod command;
 mod gate;
 mod inside;
@@ -155,6 +156,8 @@ pub mod stops {
     pub const CRASHED: &str = "crashed";
     /// A limit of the worker or its model: tokens, requests.
     pub const LIMIT: &str = "limit";
+    /// Commits do not fit together, and nobody was there to mend that.
+    pub const CONFLICT: &str = "conflict";
     /// The worker says that it failed.
     pub const FAILED: &str = "failed";
 }
@@ -202,6 +205,9 @@ pub enum WorkerError {
     /// The model has a name that no recipe can hold.
     #[error("a model of the name {0:?} cannot be given to an agent")]
     BadModel(String),
+    /// There is nobody to be started for such work.
+    #[error("nobody is started for such work")]
+    Nobody,
     /// The sandbox could not be made.
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),
@@ -252,7 +258,14 @@ pub fn worker(
             Box::new(acp::Acp::new(recipe, agents))
         }
         WorkerChoice::Command { steps } => Box::new(command::Command::new(steps.clone())),
-        WorkerChoice::Scripted { moves } => Box::new(scripted::Scripted::new(moves.clone())),
+        WorkerChoice::Checks { checks, pinned_from: None } => {
+            Box::new(checks::Checks::new(checks.clone(), None))
+        }
+        // These need more than a place to run: the job does it.
+        WorkerChoice::Checks { .. } | WorkerChoice::Merge => return Err(WorkerError::Nobody),
+        WorkerChoice::Scripted { moves, revised } => {
+            Box::new(scripted::Scripted::new(moves.clone(), revised.clone()))
+        }
     })
 }
 

@@ -4,24 +4,29 @@
 //! **Invariant**: on the host, git never runs in a workspace that a job has touched. What becomes of the work is put together by
 //! a run in a sandbox of its own, and the node reads what that leaves behind as plain bytes.
 
+mod finishing;
+mod merging;
+mod pinning;
+
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use cynode_core::ids::ProjectId;
-use cynode_wire::{
-    nodes::{Assignment, StoredBlob},
-    work::CommitRule,
-};
-use data_encoding::HEXLOWER;
+use cynode_wire::{nodes::Assignment, work::CommitRule};
 use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
-use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
+pub(crate) use self::{
+    finishing::{Taken, finishing, measure_file, take},
+    merging::{Merged, merged, merging},
+    pinning::{Spoilt, pinning, source, spoilt},
+};
 use crate::{
     host::{self, Host, HostError},
     store::{self, JobDir, Store, StoreError},
@@ -75,17 +80,19 @@ pub(crate) struct Origin {
     pub(crate) token: SecretString,
 }
 
-/// Makes sure that the mirror of a project has a commit. One caller at a time for each project.
+/// Makes sure that the mirror of a project has some commits. One caller at a time for each project.
 pub(crate) async fn mirror(
     host: &Host,
     store: &Store,
     project: ProjectId,
-    base: &str,
+    commits: &[String],
     origin: &Origin,
 ) -> Result<PathBuf, WorkspaceError> {
-    let base = checked_commit(base)?;
+    for commit in commits {
+        checked_commit(commit)?;
+    }
     let path = store.mirror(project);
-    if has(host, &path, base).await {
+    if missing(host, &path, commits).await.is_empty() {
         return Ok(path);
     }
     if !path.join("HEAD").exists() {
@@ -99,15 +106,25 @@ pub(crate) async fn mirror(
         fetched = fetch(host, &path, "+refs/*:refs/*", origin).await;
     }
     fetched?;
-    if !has(host, &path, base).await {
+    for commit in missing(host, &path, commits).await {
         // The commit may belong to no branch any more.
-        let _ = fetch(host, &path, &format!("{base}:refs/cynode/{base}"), origin).await;
+        let _ = fetch(host, &path, &format!("{commit}:refs/cynode/{commit}"), origin).await;
     }
-    if has(host, &path, base).await {
-        Ok(path)
-    } else {
-        Err(WorkspaceError::NoCommit(base.to_owned()))
+    match missing(host, &path, commits).await.first() {
+        None => Ok(path),
+        Some(commit) => Err(WorkspaceError::NoCommit((*commit).clone())),
     }
+}
+
+/// Those that the mirror does not have.
+async fn missing<'a>(host: &Host, path: &Path, commits: &'a [String]) -> Vec<&'a String> {
+    let mut missing = Vec::new();
+    for commit in commits {
+        if !has(host, path, commit).await {
+            missing.push(commit);
+        }
+    }
+    missing
 }
 
 async fn init_mirror(host: &Host, store: &Store, path: &Path) -> Result<(), WorkspaceError> {
@@ -193,7 +210,8 @@ async fn git_is_broken(host: &Host, path: &Path) -> bool {
         || host::run("git for-each-ref", refs, PATIENCE).await.is_err()
 }
 
-/// Makes the workspace anew: a repository that knows nothing but the commit to start from and what came before it.
+/// Makes the workspace anew: a repository that knows nothing but the commit to start from, those that are to be put together with
+/// it, and what came before them.
 pub(crate) async fn make(
     host: &Host,
     store: &Store,
@@ -211,17 +229,39 @@ pub(crate) async fn make(
     init.args(["init", "--quiet", "--template="]).arg(format!("--initial-branch={branch}"));
     init.arg(&workspace);
     host::run("git init", init, PATIENCE).await?;
-    let (Some(base), Some(mirror)) = (&assignment.base, mirror) else { return Ok(()) };
-    let base = checked_commit(base)?;
+    let mut wanted = Vec::new();
+    if let Some(base) = &assignment.base {
+        wanted.push(format!("{}:refs/heads/{branch}", checked_commit(base)?));
+    }
+    for (at, commit) in assignment.merge.iter().enumerate() {
+        wanted.push(format!("{}:refs/cynode/merge/{at}", checked_commit(commit)?));
+    }
+    if let Some(mirror) = mirror
+        && !wanted.is_empty()
+    {
+        copy(host, mirror, &workspace, &[], &wanted).await?;
+    }
+    if let Some(base) = &assignment.base {
+        let mut reset = git(host);
+        reset.arg("-C").arg(&workspace).args(["reset", "--quiet", "--hard", base, "--"]);
+        host::run("git reset", reset, PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// Copies commits of the mirror into a repository. Files of the mirror are never shared with it: the job could change them.
+async fn copy(
+    host: &Host,
+    mirror: &Path,
+    to: &Path,
+    flags: &[&str],
+    wanted: &[String],
+) -> Result<(), WorkspaceError> {
     let mut fetch = git(host);
-    fetch.arg("-C").arg(&workspace);
-    // Files of the mirror are never shared with a workspace: the job could change them.
+    fetch.arg("-C").arg(to);
     fetch.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-head-ok"]);
-    fetch.arg(mirror).arg(format!("{base}:refs/heads/{branch}"));
+    fetch.args(flags).arg(mirror).args(wanted);
     host::run("git fetch", fetch, PATIENCE).await?;
-    let mut reset = git(host);
-    reset.arg("-C").arg(&workspace).args(["reset", "--quiet", "--hard", base, "--"]);
-    host::run("git reset", reset, PATIENCE).await?;
     Ok(())
 }
 
@@ -253,6 +293,51 @@ fn configure(git: &mut Command, more: &[(&str, &str)]) {
     }
 }
 
+/// The environment of git inside a sandbox: settings that hold whatever a repository says, and who commits.
+pub(crate) fn shielded(name: &str) -> BTreeMap<String, String> {
+    const SETTINGS: [(&str, &str); 14] = [
+        ("safe.directory", "*"),
+        ("core.hooksPath", "/dev/null"),
+        ("core.fsmonitor", "false"),
+        ("core.commitGraph", "false"),
+        ("core.attributesFile", "/dev/null"),
+        ("core.excludesFile", "/dev/null"),
+        ("commit.gpgSign", "false"),
+        ("gc.auto", "0"),
+        ("maintenance.auto", "false"),
+        ("submodule.recurse", "false"),
+        ("rerere.enabled", "false"),
+        ("merge.ff", "true"),
+        ("merge.renormalize", "false"),
+        // With what was there before: whoever mends a conflict must see what both sides did.
+        ("merge.conflictStyle", "diff3"),
+    ];
+    let mut env: BTreeMap<_, _> = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", "/nonexistent"),
+        ("LC_ALL", "C"),
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_CONFIG_GLOBAL", "/dev/null"),
+        ("GIT_ATTR_NOSYSTEM", "1"),
+        ("GIT_OPTIONAL_LOCKS", "0"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_NO_REPLACE_OBJECTS", "1"),
+        ("GIT_LITERAL_PATHSPECS", "1"),
+        ("GIT_AUTHOR_NAME", name),
+        ("GIT_AUTHOR_EMAIL", "agent@cynode.invalid"),
+        ("GIT_COMMITTER_NAME", name),
+        ("GIT_COMMITTER_EMAIL", "agent@cynode.invalid"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into();
+    env.insert("GIT_CONFIG_COUNT".to_owned(), SETTINGS.len().to_string());
+    for (at, (key, value)) in SETTINGS.iter().enumerate() {
+        env.insert(format!("GIT_CONFIG_KEY_{at}"), (*key).to_owned());
+        env.insert(format!("GIT_CONFIG_VALUE_{at}"), (*value).to_owned());
+    }
+    env
+}
+
 fn checked_commit(text: &str) -> Result<&str, WorkspaceError> {
     let good = matches!(text.len(), 40 | 64)
         && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -273,128 +358,19 @@ fn checked_branch(text: &str) -> Result<&str, WorkspaceError> {
     if good { Ok(text) } else { Err(WorkspaceError::Name(text.to_owned())) }
 }
 
-/// The program that puts the work together, inside the sandbox, and what it is told.
-///
-/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes and grafts are replaced. When the history
-/// was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
-pub(crate) fn finishing(assignment: &Assignment) -> Result<Vec<String>, WorkspaceError> {
-    let branch = checked_branch(&assignment.branch)?;
-    let base = assignment.base.as_deref().map_or(Ok(""), checked_commit)?;
-    let role = format!("CyNode {}", assignment.work.role.as_str().replace('_', " "));
-    let message = format!(
-        "{}\n\nTask: {}\nJob: {}\nAttempt: {}\n",
-        assignment.title.trim(),
-        assignment.task_id,
-        assignment.job_id,
-        assignment.attempt,
-    );
-    let words = ["/bin/sh", "-eu", "-c", FINISHING, "finish", base, branch, &role, &message];
-    Ok(words.map(str::to_owned).to_vec())
-}
-
-const FINISHING: &str = r#"
-base=$1 branch=$2 role=$3 message=$4
-export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 GIT_NO_REPLACE_OBJECTS=1
-export GIT_AUTHOR_NAME="$role" GIT_AUTHOR_EMAIL=agent@cynode.invalid
-export GIT_COMMITTER_NAME="$role" GIT_COMMITTER_EMAIL=agent@cynode.invalid
-export GIT_CONFIG_COUNT=7
-export GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
-export GIT_CONFIG_KEY_1=core.hooksPath GIT_CONFIG_VALUE_1=/dev/null
-export GIT_CONFIG_KEY_2=core.fsmonitor GIT_CONFIG_VALUE_2=false
-export GIT_CONFIG_KEY_3=commit.gpgSign GIT_CONFIG_VALUE_3=false
-export GIT_CONFIG_KEY_4=core.attributesFile GIT_CONFIG_VALUE_4=/dev/null
-export GIT_CONFIG_KEY_5=core.excludesFile GIT_CONFIG_VALUE_5=/dev/null
-export GIT_CONFIG_KEY_6=gc.auto GIT_CONFIG_VALUE_6=0
-cd /work
-if [ -L .git ] || [ ! -d .git ]; then
-    echo "the workspace has no repository any more" >&2
-    exit 65
-fi
-format=$(git config --file .git/config --get extensions.objectFormat || true)
-rm -rf .git/config .git/config.worktree .git/hooks .git/info .git/commondir .git/objects/info/alternates
-rm -f .git/*.lock .git/shallow .git/MERGE_HEAD .git/CHERRY_PICK_HEAD .git/REVERT_HEAD
-printf '[core]\n\trepositoryformatversion = %s\n\tbare = false\n\tfilemode = true\n' "$([ "$format" = sha256 ] && echo 1 || echo 0)" > .git/config
-[ "$format" != sha256 ] || printf '[extensions]\n\tobjectFormat = sha256\n' >> .git/config
-git add --all
-parent=$(git rev-parse --quiet --verify 'HEAD^{commit}' || true)
-if [ -n "$base" ] && ! { [ -n "$parent" ] && git merge-base --is-ancestor "$base" "$parent"; }; then
-    parent=$base
-fi
-tree=$(git write-tree)
-if [ -z "$parent" ]; then
-    [ -n "$(git ls-files | head -c 1)" ] || exit 0
-    head=$(printf %s "$message" | git commit-tree "$tree")
-elif [ "$tree" != "$(git rev-parse "$parent^{tree}")" ]; then
-    head=$(printf %s "$message" | git commit-tree -p "$parent" "$tree")
-else
-    head=$parent
-fi
-[ "$head" != "$base" ] || exit 0
-git update-ref --no-deref "refs/heads/$branch" "$head"
-git symbolic-ref HEAD "refs/heads/$branch"
-if [ -n "$base" ]; then set -- "^$base"; else set --; fi
-git bundle create --quiet /out/work.bundle "refs/heads/$branch" "$@"
-printf %s "$head" > /out/commit
-"#;
-
-/// What the finishing run left: the commit and its bundle, or nothing when nothing was changed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) commit: String,
-    pub(crate) file: PathBuf,
-    pub(crate) bundle: StoredBlob,
-}
-
-/// Reads what the finishing run left in `out`. No link is followed, and no more is read than is allowed.
-pub(crate) fn take(out: &Path, most: u64) -> Result<Option<Taken>, WorkspaceError> {
-    let commit = match open_plain(&out.join("commit")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(WorkspaceError::Out)?,
-    };
-    let mut text = String::new();
-    commit.take(65).read_to_string(&mut text).map_err(WorkspaceError::Out)?;
-    let commit = checked_commit(&text)?.to_owned();
-    let file = out.join("work.bundle");
-    let mut bundle = open_plain(&file).map_err(WorkspaceError::Out)?;
-    let bundle = measure(&mut bundle, most)?;
-    Ok(Some(Taken { commit, file, bundle }))
-}
-
-/// The digest and the size of a plain file.
-pub(crate) fn measure_file(path: &Path, most: u64) -> Result<StoredBlob, WorkspaceError> {
-    measure(&mut open_plain(path).map_err(WorkspaceError::Out)?, most)
-}
-
-fn open_plain(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
-}
-
-fn measure(file: &mut File, most: u64) -> Result<StoredBlob, WorkspaceError> {
-    let mut digest = Sha256::new();
-    let mut bytes = 0_u64;
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let read = file.read(&mut buffer).map_err(WorkspaceError::Out)?;
-        if read == 0 {
-            break;
-        }
-        bytes += read as u64;
-        if bytes > most {
-            return Err(WorkspaceError::TooLarge(most));
-        }
-        digest.update(&buffer[..read]);
-    }
-    Ok(StoredBlob { sha256: HEXLOWER.encode(&digest.finalize()), bytes })
-}
-
 /// Whether what was changed is to be taken out at all.
 pub(crate) const fn wants_commit(rule: CommitRule) -> bool {
     match rule {
         CommitRule::IfChanged | CommitRule::Required => true,
         CommitRule::Never => false,
     }
+}
+
+/// Opens a plain file that a sandbox left. No link is followed.
+fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no plain file")) }
 }
 
 #[cfg(test)]
@@ -415,30 +391,5 @@ mod tests {
         assert!(checked_commit(&"a1".repeat(20)).is_ok());
         assert!(checked_commit("HEAD").is_err());
         assert!(checked_commit(&"A1".repeat(20)).is_err());
-    }
-
-    #[test]
-    fn a_link_or_a_pipe_in_the_place_of_the_bundle_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let out = dir.path();
-        assert_eq!(take(out, 10).unwrap(), None);
-        fs::write(out.join("commit"), "ab".repeat(20)).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", out.join("work.bundle")).unwrap();
-        assert!(matches!(take(out, 10), Err(WorkspaceError::Out(_))));
-        fs::remove_file(out.join("work.bundle")).unwrap();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            out.join("work.bundle"),
-            rustix::fs::FileType::Fifo,
-            Mode::RWXU,
-            0,
-        )
-        .unwrap();
-        assert!(matches!(take(out, 10), Err(WorkspaceError::Out(_))));
-        fs::remove_file(out.join("work.bundle")).unwrap();
-        fs::write(out.join("work.bundle"), "too much for it").unwrap();
-        assert!(matches!(take(out, 10), Err(WorkspaceError::TooLarge(10))));
-        let taken = take(out, 100).unwrap().unwrap();
-        assert_eq!((taken.commit, taken.bundle.bytes), ("ab".repeat(20), 15));
     }
 }

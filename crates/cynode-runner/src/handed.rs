@@ -4,7 +4,6 @@ use cynode_core::workflow::plan::{Plan, UnitKey};
 use cynode_wire::{
     handoffs::{EndedUnit, HandoffAnswer, HandoffRequest, HandoffState, Judge, Judged},
     work::Work,
-    workflow::UnitView,
 };
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -13,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     mind::{
         DispatchRequest, FailureRequest, Handed, Judgement, Mind, NodeError, PlanRequest, Remedy,
-        Reply, Thinking, VerifyRequest,
+        Reply, Summary, SummaryRequest, Thinking, VerifyRequest,
     },
     nodes,
 };
@@ -119,6 +118,7 @@ impl Mind for Manager {
                 payload: request.payload.clone(),
                 unit_attempt: request.unit_attempt,
                 output: request.output.clone(),
+                evidence: Some(request.evidence.clone()).filter(|shown| !shown.is_empty()),
                 plan: request.plan.cloned(),
                 answer: request.answer.cloned(),
                 attempt: request.attempt,
@@ -166,22 +166,21 @@ impl Mind for Manager {
         })
     }
 
-    fn summarise<'a>(
-        &'a self,
-        units: &'a [UnitView],
-        handed: Handed<'a>,
-    ) -> Thinking<'a, Option<String>> {
+    fn summarise<'a>(&'a self, request: SummaryRequest<'a>) -> Thinking<'a, Option<Summary>> {
         Box::pin(async move {
-            let units = units.iter().map(|unit| EndedUnit {
+            let units = request.units.iter().map(|unit| EndedUnit {
                 unit: unit.key.clone(),
                 title: unit.title.to_string(),
                 attempts: unit.attempts,
                 findings: unit.findings.clone(),
                 output: unit.job.as_ref().and_then(|job| job.result.clone()).unwrap_or_default(),
             });
-            let asking = HandoffRequest::Summarise { units: units.collect() };
-            asked(asking, handed, |answer| match answer {
-                HandoffAnswer::Summarised { summary } => Some(Some(summary)),
+            let answer = request.answer.cloned();
+            let asking = HandoffRequest::Summarise { units: units.collect(), answer };
+            asked(asking, request.handed, |answer| match answer {
+                HandoffAnswer::Summarised { summary: text, pull_request } => {
+                    Some(Some(Summary { text, pull_request }))
+                }
                 _ => None,
             })
         })
@@ -189,8 +188,8 @@ impl Mind for Manager {
 }
 
 fn judgement(judged: Judged) -> Judgement {
-    let Judged { outcome, findings, recommended_actions, note, by_person } = judged;
-    Judgement { outcome, findings, recommended_actions, note, by_person }
+    let Judged { outcome, findings, recommended_actions, note, by_person, waived } = judged;
+    Judgement { outcome, findings, recommended_actions, note, by_person, waived }
 }
 
 #[cfg(test)]

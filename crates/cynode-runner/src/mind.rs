@@ -8,6 +8,8 @@ use cynode_core::{
     workflow::plan::{Plan, UnitKey},
 };
 use cynode_wire::{
+    delivery::PullRequestRef,
+    evidence::Evidence,
     handoffs::{FailureDecision, HandoffRequest, JudgedOutcome, ReadyUnit, RunHandoff},
     work::Work,
     workflow::{EndedWait, Feedback, Finding, TaskContext, UnitView},
@@ -87,6 +89,8 @@ pub struct VerifyRequest<'a> {
     pub unit_attempt: u32,
     /// What the worker reported: a claim, not evidence.
     pub output: &'a Value,
+    /// What the orchestrator's own checks showed of it.
+    pub evidence: &'a Evidence,
     /// The answer to the last question.
     pub answer: Option<&'a EndedWait>,
     /// Which attempt of the judgement it is.
@@ -108,6 +112,8 @@ pub struct Judgement {
     pub note: String,
     /// A person decided it: it counts whatever the number of attempts.
     pub by_person: bool,
+    /// Why it is accepted though evidence speaks against it.
+    pub waived: Option<String>,
 }
 
 /// Units that may be sent, and of which somebody must say by whom they are done.
@@ -149,6 +155,26 @@ pub struct Remedy {
     pub by_person: bool,
 }
 
+/// A task whose units are done.
+#[derive(Clone, Copy, Debug)]
+pub struct SummaryRequest<'a> {
+    /// The units.
+    pub units: &'a [UnitView],
+    /// The answer to the last question.
+    pub answer: Option<&'a EndedWait>,
+    /// What was handed off before.
+    pub handed: Handed<'a>,
+}
+
+/// What came of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// For whoever asked for it.
+    pub text: String,
+    /// What the work was delivered as.
+    pub pull_request: Option<PullRequestRef>,
+}
+
 /// The future of a reply.
 pub type Thinking<'a, T> = Pin<Box<dyn Future<Output = Result<Reply<T>, NodeError>> + Send + 'a>>;
 
@@ -173,8 +199,8 @@ pub trait Mind: Send + Sync {
         })
     }
 
-    /// Says what came of a task; without a word it is counted.
-    fn summarise<'a>(&'a self, _: &'a [UnitView], _: Handed<'a>) -> Thinking<'a, Option<String>> {
+    /// Delivers what a task brought, and says what came of it; without a word it is counted.
+    fn summarise<'a>(&'a self, _: SummaryRequest<'a>) -> Thinking<'a, Option<Summary>> {
         Box::pin(async { Ok(Reply::Done(None, 0)) })
     }
 }

@@ -6,6 +6,7 @@ mod fail;
 mod finalize;
 mod load;
 mod plan;
+mod shown;
 mod verify;
 
 use cynode_core::workflow::{
@@ -95,6 +96,22 @@ pub(crate) fn await_answer(state: RunState) -> Step {
     Step::wait(state, wait, None)
 }
 
+/// Asks a person about a unit.
+pub(crate) fn ask_about(
+    mut state: RunState,
+    unit: &UnitKey,
+    question: String,
+    cost_micros: u64,
+) -> Step {
+    state.asked = Some(unit.clone());
+    Step { unit: Some(unit.clone()), ..ask(state, question, cost_micros) }
+}
+
+/// What a person answered about a unit, if that is what the run was woken by and it is what they were asked about.
+pub(crate) fn answered_about<'a>(scene: &Scene<'a>, unit: &UnitKey) -> Option<&'a EndedWait> {
+    answered(scene).filter(|_| scene.state.asked.as_ref().is_none_or(|asked| asked == unit))
+}
+
 /// What a person answered, if that is what the run was woken by.
 pub(crate) fn answered<'a>(scene: &Scene<'a>) -> Option<&'a EndedWait> {
     // A question that a pause cut off was not answered.
@@ -150,8 +167,16 @@ pub(crate) async fn run(node: Node, scene: &Scene<'_>) -> Step {
     let mut step = match done {
         Ok(mut step) => {
             // Whoever waits for an answer has neither failed nor done it yet.
-            if !step.wait.as_ref().is_some_and(|wait| wait.reason == WaitReason::Agent) {
+            let waits_for = step.wait.as_ref().map(|wait| wait.reason);
+            if waits_for != Some(WaitReason::Agent) {
                 step.state.node_failures = 0;
+            }
+            // Whoever waits on has not used the answer up yet.
+            if !matches!(
+                waits_for,
+                Some(WaitReason::Agent | WaitReason::HumanInput | WaitReason::Job)
+            ) {
+                step.state.asked = None;
             }
             step
         }

@@ -1,26 +1,24 @@
 //! From the end of the turn to the result.
 
-use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, sync::Arc};
 
 use cynode_wire::{
     jobs::JobOutcome,
     nodes::{JobPhase, NodeResult, StoredBlob},
-    work::CommitRule,
+    work::{CommitRule, WorkerChoice},
 };
-use tokio::{io::AsyncReadExt, time::Instant};
 
-use super::{Job, JobRuns};
+use super::{
+    Job,
+    aside::{AsideError, aside},
+    chain,
+};
 use crate::{
     client::{ClientError, until_answered},
     node::Node,
-    sandbox::{Ended, Running, SandboxError, Why},
-    store::{self, StoreError, Worked},
-    workers::Runs,
-    workspace::{self, Taken, WorkspaceError},
+    store::{StoreError, Worked},
+    workspace::{self, Merged, Taken, WorkspaceError},
 };
-
-/// How long it may take to put the work together, whatever is left of the job's time.
-const FINISH_WITHIN: Duration = Duration::from_mins(3);
 
 /// Most files that a job may leave beside its commit.
 const MOST_ARTIFACTS: usize = 32;
@@ -32,13 +30,9 @@ enum FinishError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the sandbox: {0}")]
-    Sandbox(#[from] SandboxError),
-    #[error("the node has no sandbox to put the work together in")]
-    NoSandbox,
-    #[error("the work could not be put together ({why:?}): {told}")]
-    Failed { why: Why, told: String },
-    #[error("the orchestrator did not take it: {0}")]
+    #[error("the work could not be put together")]
+    Aside(#[from] AsideError),
+    #[error("the orchestrator did not take it")]
     Refused(#[from] ClientError),
 }
 
@@ -54,15 +48,21 @@ pub(super) async fn finish(node: &Arc<Node>, job: &Arc<Job>, worked: Worked) -> 
         }
         result.summary.push_str(why);
     };
+    let nobody = job.assignment().work.worker == WorkerChoice::Merge;
+    let required = rule == CommitRule::Required && !nobody;
     if prepared && workspace::wants_commit(rule) {
-        match commit(node, job).await {
-            Ok(Some(taken)) => {
+        match try_commit(node, job).await {
+            // What was put together before the worker began is none of its doing.
+            Ok((Some(taken), Some(before))) if required && taken.commit == before.head => {
+                fail("Nothing was changed.");
+            }
+            Ok((Some(taken), _)) => {
                 result.commit = Some(taken.commit);
                 result.bundle = Some(taken.bundle);
             }
-            Ok(None) if rule == CommitRule::Required => fail("Nothing was changed."),
-            Ok(None) => {}
-            Err(error) => fail(&format!("What was changed is lost: {error}.")),
+            Ok((None, _)) if required => fail("Nothing was changed."),
+            Ok((None, _)) => {}
+            Err(error) => fail(&format!("What was changed is lost: {}.", chain(error))),
         }
     }
     if prepared {
@@ -73,29 +73,24 @@ pub(super) async fn finish(node: &Arc<Node>, job: &Arc<Job>, worked: Worked) -> 
     NodeResult { fencing_token: job.fencing_token(), outcome, result }
 }
 
+async fn try_commit(
+    node: &Node,
+    job: &Job,
+) -> Result<(Option<Taken>, Option<Merged>), FinishError> {
+    let merged = job.dir.merged()?;
+    Ok((commit(node, job, merged.as_ref()).await?, merged))
+}
+
 /// Makes the commit in a sandbox of its own, takes it out and stores it with the orchestrator.
-async fn commit(node: &Node, job: &Job) -> Result<Option<Taken>, FinishError> {
+async fn commit(
+    node: &Node,
+    job: &Job,
+    merged: Option<&Merged>,
+) -> Result<Option<Taken>, FinishError> {
     let assignment = job.assignment();
-    let out = job.dir.path().join("finish");
-    node.store.discard(&out)?;
-    store::private_dir(&out)?;
-    let needs = &assignment.work.sandbox;
-    let (backend, image) = match node.finisher() {
-        Some(backend) => (backend, None),
-        None => (node.backend(needs).ok_or(FinishError::NoSandbox)?, needs.image.clone()),
-    };
-    let limits = node.settings.most.limits(needs, FINISH_WITHIN);
-    let until = Instant::now() + FINISH_WITHIN;
-    let runs = JobRuns::new(backend, job.id().to_string(), limits, until)
-        .in_image(image)
-        .with_folders(&job.dir, out.clone());
-    let argv = workspace::finishing(assignment)?;
-    let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/nonexistent")];
-    let env: BTreeMap<_, _> = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let (ended, told) = to_the_end(runs.run(&argv, &env, &[]).await?).await;
-    if ended.exit_code != Some(0) {
-        return Err(FinishError::Failed { why: ended.why, told });
-    }
+    let argv = workspace::finishing(assignment, merged)?;
+    let role = format!("CyNode {}", assignment.work.role.as_str().replace('_', " "));
+    let (out, _) = aside(node, job, "finish", &argv, &workspace::shielded(&role), &[]).await?;
     let most = node.settings.most.bundle_bytes();
     let Some(taken) = workspace::take(&out, most)? else { return Ok(None) };
     upload(node, job, &taken.file, &taken.bundle).await?;
@@ -149,25 +144,4 @@ async fn artifacts(node: &Node, job: &Job) -> BTreeMap<String, StoredBlob> {
         }
     }
     stored
-}
-
-/// Waits for the end of a run and gives the end of what it complained of.
-async fn to_the_end(mut running: Running) -> (Ended, String) {
-    drop(running.stdin.take());
-    let (stdout, stderr) = (running.stdout.take(), running.stderr.take());
-    let quiet = async {
-        if let Some(mut pipe) = stdout {
-            let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
-        }
-    };
-    let loud = async {
-        let mut kept = Vec::new();
-        if let Some(mut pipe) = stderr {
-            let _ = (&mut pipe).take(4096).read_to_end(&mut kept).await;
-            let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
-        }
-        String::from_utf8_lossy(&kept).trim().to_owned()
-    };
-    let ((), told, ended) = tokio::join!(quiet, loud, running.wait());
-    (ended, told)
 }

@@ -3,25 +3,37 @@
 use std::{sync::Arc, time::Duration};
 
 use cynode_core::sync::lock;
-use cynode_wire::nodes::{JobPhase, SandboxUse, WorkResult};
+use cynode_wire::{
+    nodes::{Conflict, JobPhase, SandboxUse, WorkResult},
+    work::WorkerChoice,
+};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
 };
 
-use super::{Job, JobRuns, asking::Asking};
+use super::{
+    Job, JobRuns,
+    aside::AsideError,
+    asking::Asking,
+    chain,
+    fit::fit,
+    merge::{self, MergeError},
+    pins::{self, PinnedFrom},
+};
 use crate::{
     client::{Backoff, until_answered},
     node::Node,
     sandbox::{Backend, Ended},
-    sockets::{Allowed, Reach, Sockets},
+    sockets::{AgentReach, Allowed, Reach, Sockets},
     store::{self, Worked},
     workers::{
-        Patience, Session, Start, Turn, WorkerError,
+        Patience, Session, Start, Turn, Worker, WorkerError,
+        checks::Checks,
         prompt::{self, Taken},
         stops,
     },
-    workspace::{self, Origin, WorkspaceError},
+    workspace::{self, Merged, Origin, WorkspaceError},
 };
 
 /// How often a repository is asked for that cannot be had: long enough to outlast an orchestrator that starts anew.
@@ -60,12 +72,26 @@ impl From<WorkspaceError> for Failure {
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
-        Self::new("worker", chain(error))
+        match error {
+            WorkerError::Sandbox(error) => {
+                Self::new("sandbox", format!("the sandbox: {}", chain(error)))
+            }
+            error => Self::new("worker", chain(error)),
+        }
     }
 }
 
-fn chain(error: impl Into<anyhow::Error>) -> String {
-    format!("{:#}", error.into())
+impl From<MergeError> for Failure {
+    fn from(error: MergeError) -> Self {
+        match error {
+            MergeError::Workspace(error) => error.into(),
+            MergeError::Store(error) => error.into(),
+            MergeError::Aside(AsideError::Sandbox(_) | AsideError::NoSandbox) => {
+                Self::new("sandbox", chain(error))
+            }
+            MergeError::Aside(_) => Self::new("workspace", chain(error)),
+        }
+    }
 }
 
 /// Has the worker do the job. That it failed is a result like any other.
@@ -94,9 +120,21 @@ async fn try_work(node: &Arc<Node>, job: &Arc<Job>) -> Result<Worked, Failure> {
         return Err(Failure::disk_full());
     }
     let session = job.dir.session()?;
-    if session.is_none() {
-        prepare(node, job).await?;
-    }
+    let merged = match &session {
+        None => prepare(node, job).await?,
+        Some(_) => job.dir.merged()?,
+    };
+    let choice = &assignment.work.worker;
+    let conflict = match (choice, merged) {
+        (
+            WorkerChoice::Merge | WorkerChoice::Checks { .. },
+            Some(Merged { conflict: Some(conflict), used, .. }),
+        ) => {
+            return Ok(merge::conflicting(conflict, used));
+        }
+        (WorkerChoice::Merge, merged) => return Ok(merge::alone(job, merged)),
+        (_, merged) => merged.and_then(|merged| merged.conflict),
+    };
     let due = job.due();
     let left = due.saturating_duration_since(Instant::now());
     // Some of the time is for putting the result together.
@@ -109,23 +147,36 @@ async fn try_work(node: &Arc<Node>, job: &Arc<Job>) -> Result<Worked, Failure> {
         .with_folders(&job.dir, job.dir.out())
         .with_sockets(sockets.forwards());
     job.enter(JobPhase::Working);
-    let (turn, ended) = turn(node, job, runs, &sockets, session.as_deref(), until).await?;
-    Ok(worked(turn, &ended, &*backend, job.dir.session()?))
+    let told = Told { resume: session.as_deref(), conflict: conflict.as_ref() };
+    let (turn, ended) = turn(node, job, runs, &sockets, told, until).await?;
+    Ok(worked(choice, turn, &ended, &*backend, job.dir.session()?))
 }
 
-/// Makes the workspace anew.
-async fn prepare(node: &Node, job: &Job) -> Result<(), Failure> {
+/// Makes the workspace anew, with all that is to be put together in it.
+async fn prepare(node: &Node, job: &Job) -> Result<Option<Merged>, Failure> {
     let assignment = job.assignment();
-    let mirror = match &assignment.base {
-        Some(base) => Some(mirror(node, job, base).await?),
-        None => None,
+    let pinned = match &assignment.work.worker {
+        WorkerChoice::Checks { checks, pinned_from: Some(from) } => Some((checks, from)),
+        _ => None,
+    };
+    let mut commits: Vec<_> = assignment.base.iter().chain(&assignment.merge).cloned().collect();
+    commits.extend(pinned.map(|(_, from)| from.clone()));
+    let mirror = match commits.as_slice() {
+        [] => None,
+        commits => Some(mirror(node, job, commits).await?),
     };
     let (host, store) = (&node.host, &node.store);
     workspace::make(host, store, &job.dir, assignment, mirror.as_deref()).await?;
-    Ok(())
+    if let (Some((checks, from)), Some(mirror)) = (pinned, &mirror) {
+        pins::source(node, job, mirror, checks, from).await?;
+    }
+    if assignment.merge.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(merge::merge(node, job).await?))
 }
 
-async fn mirror(node: &Node, job: &Job, base: &str) -> Result<std::path::PathBuf, Failure> {
+async fn mirror(node: &Node, job: &Job, commits: &[String]) -> Result<std::path::PathBuf, Failure> {
     let project = job.assignment().project_id;
     let alone = node.mirror_lock(project);
     let mut backoff = Backoff::default();
@@ -136,7 +187,7 @@ async fn mirror(node: &Node, job: &Job, base: &str) -> Result<std::path::PathBuf
         let made = {
             let _alone = alone.lock().await;
             let origin = Origin { url, token };
-            workspace::mirror(&node.host, &node.store, project, base, &origin).await
+            workspace::mirror(&node.host, &node.store, project, commits, &origin).await
         };
         tries += 1;
         match made {
@@ -152,15 +203,33 @@ async fn mirror(node: &Node, job: &Job, base: &str) -> Result<std::path::PathBuf
 fn open_sockets(node: &Node, job: &Arc<Job>) -> Result<Sockets, Failure> {
     let assignment = job.assignment();
     let outbox = Arc::clone(&job.outbox);
+    let agent = match &assignment.work.worker {
+        // What checks run has neither a model nor a tool to ask: nobody answers for them.
+        WorkerChoice::Checks { .. } | WorkerChoice::Merge => None,
+        WorkerChoice::Acp { .. } | WorkerChoice::Command { .. } | WorkerChoice::Scripted { .. } => {
+            Some(AgentReach {
+                upstream: node.upstream.clone(),
+                token: assignment.agent_token.0.clone().into(),
+                trace: assignment.trace_id.clone(),
+            })
+        }
+    };
     let reach = Reach {
-        upstream: node.upstream.clone(),
-        token: assignment.agent_token.0.clone().into(),
-        trace: assignment.trace_id.clone(),
+        agent,
         net: Allowed::both(&assignment.work.sandbox.egress_hosts, &node.settings.egress_hosts),
         tell: Arc::new(move |what| outbox.push(what)),
     };
     Sockets::open(&job.dir.sockets(), reach, &node.tasks)
         .map_err(|error| Failure::new("node", format!("the sockets cannot be opened: {error}")))
+}
+
+/// What a worker finds when it begins.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    /// The session that is to be taken up again.
+    resume: Option<&'a str>,
+    /// What did not fit together in its workspace.
+    conflict: Option<&'a Conflict>,
 }
 
 /// Starts the worker, tells it what to do, and waits for what comes of it.
@@ -169,11 +238,17 @@ async fn turn(
     job: &Arc<Job>,
     runs: JobRuns,
     sockets: &Sockets,
-    resume: Option<&str>,
+    Told { resume, conflict }: Told<'_>,
     until: Instant,
 ) -> Result<(Turn, Ended), Failure> {
     let assignment = job.assignment();
-    let worker = node.workshop.worker(&assignment.work.worker)?;
+    let worker: Box<dyn Worker> = match &assignment.work.worker {
+        WorkerChoice::Checks { checks, pinned_from: Some(from) } => {
+            let pins = Arc::new(PinnedFrom::new(node, job, from));
+            Box::new(Checks::new(checks.clone(), Some(pins)))
+        }
+        choice => node.workshop.worker(choice)?,
+    };
     let (events, mut happened) = mpsc::channel(256);
     let (send_orders, mut orders) = mpsc::channel(16);
     let gate = sockets.gate();
@@ -196,7 +271,7 @@ async fn turn(
             (Some(_), false) => Taken::Forgotten,
         };
         *lock(&job.orders) = Some(send_orders);
-        let text = prompt::prompt(assignment, taken);
+        let text = prompt::prompt(assignment, conflict, taken);
         let turn = match timeout_at(until + GRACE, session.prompt(&text, &mut orders)).await {
             Ok(turn) => turn?,
             Err(_) => Turn { stop: stops::TIMEOUT.to_owned(), ..Turn::default() },
@@ -231,8 +306,15 @@ fn keep_session(job: &Job, session: &dyn Session) -> Result<(), Failure> {
     Ok(())
 }
 
-fn worked(turn: Turn, ended: &Ended, backend: &dyn Backend, session: Option<String>) -> Worked {
-    let Turn { stop, said, usage: _, steps } = turn;
+fn worked(
+    choice: &WorkerChoice,
+    turn: Turn,
+    ended: &Ended,
+    backend: &dyn Backend,
+    session: Option<String>,
+) -> Worked {
+    let Turn { stop, said, usage: _, mut steps } = turn;
+    fit(&mut steps);
     let used = SandboxUse {
         backend: Some(backend.kind()),
         cpu_ms: u64::try_from(ended.cpu.as_millis()).unwrap_or(u64::MAX),
@@ -241,5 +323,7 @@ fn worked(turn: Turn, ended: &Ended, backend: &dyn Backend, session: Option<Stri
         out_of_memory: ended.out_of_memory,
     };
     let result = WorkResult { summary: said, stop, session, steps, used, ..WorkResult::default() };
-    Worked { succeeded: result.stop == stops::END_TURN, prepared: true, result }
+    // Nothing that checks leave behind is taken out.
+    let prepared = !matches!(choice, WorkerChoice::Checks { .. });
+    Worked { succeeded: result.stop == stops::END_TURN, prepared, result }
 }

@@ -167,6 +167,7 @@ pub(super) fn outcome(argv: &[String], finished: &Finished) -> StepOutcome {
         argv: argv.to_vec(),
         exit_code: finished.ended.exit_code.filter(|_| finished.how == How::Itself),
         output: finished.output.clone(),
+        sha256: finished.sha256.clone(),
         truncated: finished.truncated,
         milliseconds: u64::try_from(finished.took.as_millis()).unwrap_or(u64::MAX),
     }

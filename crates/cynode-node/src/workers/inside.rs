@@ -3,6 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cynode_wire::nodes::Happened;
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
@@ -55,6 +57,8 @@ pub(super) struct Finished {
     pub(super) output: String,
     /// Whether that is not all.
     pub(super) truncated: bool,
+    /// The SHA-256 of all that it wrote, as it came.
+    pub(super) sha256: String,
     pub(super) took: Duration,
 }
 
@@ -147,6 +151,7 @@ pub(super) async fn run(
     let (mut stdin, mut stdout, mut stderr) =
         (running.stdin.take(), running.stdout.take(), running.stderr.take());
     let mut tail = Tail::new(program.keep);
+    let mut digest = Sha256::new();
     let mut out = Output::new("stdout", program.most);
     let mut err = Output::new("stderr", program.most);
     let (mut first, mut second) = (vec![0; PIECE], vec![0; PIECE]);
@@ -163,6 +168,7 @@ pub(super) async fn run(
         let happened = tokio::select! {
             read = some(&mut stdout, &mut first) => match read {
                 Some(length) => {
+                    digest.update(&first[..length]);
                     tail.take(&first[..length]);
                     out.take(&first[..length])
                 }
@@ -173,6 +179,7 @@ pub(super) async fn run(
             },
             read = some(&mut stderr, &mut second) => match read {
                 Some(length) => {
+                    digest.update(&second[..length]);
                     tail.take(&second[..length]);
                     err.take(&second[..length])
                 }
@@ -207,7 +214,8 @@ pub(super) async fn run(
     }
     let ended = running.wait().await;
     let truncated = tail.lost || out.left_out + err.left_out > 0;
-    Ok(Finished { ended, how, output: tail.text(), truncated, took: started.elapsed() })
+    let sha256 = HEXLOWER.encode(&digest.finalize());
+    Ok(Finished { ended, how, output: tail.text(), truncated, sha256, took: started.elapsed() })
 }
 
 /// Writes a file, with the folders above it. The path is below the sandbox's own root: no link of the sandbox leads out of it.

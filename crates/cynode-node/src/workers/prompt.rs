@@ -1,10 +1,10 @@
-//! What an agent is told: made from the structured context of its work and from nothing else.
+//! What an agent is told: made from the structured context of its work, from where commits did not fit together, and from nothing else.
 
 use std::fmt::Write as _;
 
 use cynode_core::agents::AgentRole;
 use cynode_wire::{
-    nodes::Assignment,
+    nodes::{Assignment, Conflict},
     work::{CommitRule, StructuredContext},
 };
 
@@ -20,13 +20,13 @@ pub enum Taken {
 }
 
 /// What an agent is told.
-pub fn prompt(assignment: &Assignment, taken: Taken) -> String {
+pub fn prompt(assignment: &Assignment, conflict: Option<&Conflict>, taken: Taken) -> String {
     match taken {
-        Taken::First => whole(assignment),
+        Taken::First => whole(assignment, conflict),
         Taken::Forgotten => format!(
             "An earlier session worked on this in the same workspace and was interrupted. Look at what is there (`git status`, `git diff`)\n\
              before you begin, keep what is good and do nothing twice.\n\n{}",
-            whole(assignment)
+            whole(assignment, conflict)
         ),
         Taken::Resumed => format!(
             "You were interrupted and have been taken up again, in the same workspace. What you did before is still there, also what was\n\
@@ -37,10 +37,13 @@ pub fn prompt(assignment: &Assignment, taken: Taken) -> String {
     }
 }
 
-fn whole(assignment: &Assignment) -> String {
+fn whole(assignment: &Assignment, conflict: Option<&Conflict>) -> String {
     let work = &assignment.work;
     let mut text = format!("# {}\n\n{}\n", one_line(&assignment.title), calling(work.role));
     context(&mut text, &work.context);
+    if let Some(conflict) = conflict {
+        unfit(&mut text, conflict);
+    }
     text.push('\n');
     text.push_str(&ending(assignment));
     text
@@ -110,6 +113,19 @@ fn context(text: &mut String, context: &StructuredContext) {
     let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quoted(name)));
     list(text, "How things are done here", ways);
     section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
+}
+
+/// Where commits did not fit together, and what is to be done about it.
+fn unfit(text: &mut String, conflict: &Conflict) {
+    let Conflict { commit, with: _, files } = conflict;
+    let told = format!(
+        "The work of others was put together in this workspace before you began. The commit {commit} did not fit: a `git merge` of it is\n\
+         under way, and the files below have marks of both sides and of what was there before (`<<<<<<<`, `|||||||`, `=======`, `>>>>>>>`),\n\
+         or are there on one side and not on the other. Find out what each side meant (`git log -p MERGE_HEAD...HEAD`, `git diff`) and\n\
+         keep what both meant: taking one side and dropping the other is wrong. Leave no mark behind, and do not abort the merge."
+    );
+    section(text, "Two changes that do not fit together: mend this first", &told);
+    list(text, "The files that do not fit", files.iter().map(|path| quoted(path)));
 }
 
 /// How the work ends: what becomes of the files, and the report.

@@ -1,6 +1,7 @@
 //! The worker that plays a list of moves: for tests and the demonstration.
 
 use std::{
+    collections::VecDeque,
     path::{Component, Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -24,14 +25,19 @@ use super::{
 };
 use crate::sandbox::Ended;
 
-/// A list of moves.
+/// A list of moves, and another for an attempt that is told what the last one got wrong.
 pub(super) struct Scripted {
     moves: Vec<Move>,
+    revised: Option<Vec<Move>>,
 }
 
 impl Scripted {
-    pub(super) fn new(moves: Vec<Move>) -> Self {
-        Self { moves }
+    pub(super) fn new(moves: Vec<Move>, revised: Option<Vec<Move>>) -> Self {
+        Self { moves, revised }
+    }
+
+    fn moves(&self, told: bool) -> &[Move] {
+        self.revised.as_ref().filter(|_| told).unwrap_or(&self.moves)
     }
 }
 
@@ -41,8 +47,9 @@ impl Worker for Scripted {
         start: Start<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
         Box::pin(async move {
+            let told = start.assignment.work.context.revision_feedback.is_some();
             let session: Box<dyn Session> = Box::new(Playing {
-                moves: self.moves.clone(),
+                moves: self.moves(told).to_vec(),
                 sandbox: start.sandbox,
                 events: start.events,
                 gate: start.gate.to_owned(),
@@ -71,10 +78,22 @@ impl Playing {
     async fn all(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<Turn, WorkerError> {
         let mut ear = Ear::new(orders, self.events.clone());
         let mut turn = Turn { stop: stops::END_TURN.into(), ..Turn::default() };
-        for (at, one) in self.moves.clone().into_iter().enumerate() {
+        let mut left: VecDeque<Move> = self.moves.clone().into();
+        let mut played = 0;
+        while let Some(one) = left.pop_front() {
+            let at = played;
+            played += 1;
             if !ear.may_go_on(self.until).await {
                 turn.stop = stopped(self.until);
                 return Ok(turn);
+            }
+            if let Move::When { path, moves, otherwise } = one {
+                let there = self.has(at, &path, &mut ear).await?;
+                let chosen = if there { moves } else { otherwise };
+                for next in chosen.into_iter().rev() {
+                    left.push_front(next);
+                }
+                continue;
             }
             if let Some(why) = self.play(at, one, &mut turn, &mut ear).await? {
                 turn.stop = why;
@@ -82,6 +101,14 @@ impl Playing {
             }
         }
         Ok(turn)
+    }
+
+    /// Whether a file of the workspace is there, by looking from inside.
+    async fn has(&self, at: usize, path: &str, ear: &mut Ear<'_>) -> Result<bool, WorkerError> {
+        let Some(inside) = below_workspace(path) else { return Ok(false) };
+        let argv = ["test".to_owned(), "-e".to_owned(), inside];
+        let looked = step_in(&*self.sandbox, at, &argv, self.until, &self.events, ear).await?;
+        Ok(outcome(&argv, &looked).exit_code == Some(0))
     }
 
     /// Plays one move; why the turn is over, when it is.
@@ -129,6 +156,8 @@ impl Playing {
                 Ok((Instant::now() >= self.until).then(|| stops::TIMEOUT.into()))
             }
             Move::Fail { text } => Ok(Some(failed(turn, text))),
+            // Chosen among before anything is played.
+            Move::When { .. } => Ok(None),
         }
     }
 

@@ -10,6 +10,8 @@ use cynode_wire::{
     nodes::{Happened, StepOutcome},
     work::{CommandStep, OnFailure, WorkerChoice},
 };
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::support::{Bench, Line};
@@ -30,7 +32,9 @@ fn timeless(mut turn: Turn) -> Turn {
 }
 
 fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> StepOutcome {
+    let sha256 = HEXLOWER.encode(&Sha256::digest(output));
     StepOutcome {
+        sha256,
         argv: step.argv.clone(),
         exit_code,
         output: output.into(),

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod acp;
+mod checks;
 mod command;
 mod doors;
 mod fake;
 mod faults;
 mod joining;
 mod killed;
+mod merging;
 mod program;
 mod sandbox;
 mod scripted;

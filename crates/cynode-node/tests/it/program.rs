@@ -13,7 +13,7 @@ use cynode_core::{
 };
 use cynode_wire::{
     accounts::SecretText,
-    nodes::Assignment,
+    nodes::{Assignment, WorkResult},
     work::{CommitRule, Move, Placement, SandboxNeeds, StructuredContext, Work, WorkerChoice},
 };
 use data_encoding::HEXLOWER;
@@ -206,7 +206,7 @@ pub(crate) fn job(moves: Vec<Move>) -> Assignment {
         fencing_token: 7,
         work: Work {
             role: AgentRole::Developer,
-            worker: WorkerChoice::Scripted { moves },
+            worker: WorkerChoice::Scripted { moves, revised: None },
             context: StructuredContext::default(),
             models: Vec::new(),
             tools: None,
@@ -215,6 +215,7 @@ pub(crate) fn job(moves: Vec<Move>) -> Assignment {
             commit: CommitRule::IfChanged,
         },
         base: None,
+        merge: Vec::new(),
         branch: "cynode/work".to_owned(),
         agent_token: SecretText("the-job-token".to_owned()),
         agent_token_id: AgentTokenId::from_uuid(uuid),
@@ -248,6 +249,31 @@ pub(crate) fn repository(path: &Path) -> String {
     git(path, &["add", "--all"]);
     git(path, &["commit", "--quiet", "--message", "Begin"]);
     git(path, &["rev-parse", "HEAD"])
+}
+
+/// Makes a commit on top of another: the files are changed by a script. Nothing of it stays behind in the working tree.
+pub(crate) fn change(path: &Path, from: &str, script: &str) -> String {
+    git(path, &["checkout", "--quiet", "--force", "--detach", from]);
+    git(path, &["clean", "--quiet", "-ffdx"]);
+    let changed = Command::new("sh").args(["-euc", script]).current_dir(path).status().unwrap();
+    assert!(changed.success(), "{script}");
+    git(path, &["add", "--all"]);
+    git(path, &["commit", "--quiet", "--allow-empty", "--message", "Change"]);
+    let commit = git(path, &["rev-parse", "HEAD"]);
+    git(path, &["update-ref", &format!("refs/heads/kept/{commit}"), &commit]);
+    commit
+}
+
+/// The commit that a job brought back, as a branch of the repository.
+pub(crate) fn bring_back(fake: &Fake, path: &Path, result: &WorkResult) -> String {
+    let bundle = result.bundle.as_ref().unwrap_or_else(|| panic!("{result:?}"));
+    let file = path.join(".git/work.bundle");
+    std::fs::write(&file, &fake.world().blobs[&bundle.sha256]).unwrap();
+    let from = file.to_str().unwrap();
+    git(path, &["fetch", "--quiet", from, "+refs/heads/cynode/work:refs/heads/back"]);
+    let commit = git(path, &["rev-parse", "back"]);
+    assert_eq!(Some(&commit), result.commit.as_ref());
+    commit
 }
 
 pub(crate) fn git(path: &Path, arguments: &[&str]) -> String {

@@ -6,7 +6,7 @@ use axum::{Router, extract::State, http::HeaderMap, routing::post};
 use cynode_node::workers::Turn;
 use cynode_wire::{
     nodes::Happened,
-    work::{Move, WorkerChoice},
+    work::{Move, RevisionFeedback, WorkerChoice},
 };
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
@@ -38,7 +38,7 @@ async fn gate(State(asked): State<Asked>, headers: HeaderMap, body: String) -> S
 
 /// Plays the moves with a gate; also gives what the gate was asked.
 async fn play(moves: Vec<Move>) -> (Bench, Turn, Vec<Happened>, Vec<(String, Value)>) {
-    let bench = Bench::new(WorkerChoice::Scripted { moves });
+    let bench = Bench::new(WorkerChoice::Scripted { moves, revised: None });
     let asked = Asked::default();
     let router = Router::new().route("/mcp", post(gate)).with_state(Arc::clone(&asked));
     let listener = UnixListener::bind(bench.gate()).unwrap();
@@ -102,5 +102,21 @@ async fn the_first_move_that_fails_ends_it() {
         let (bench, turn, ..) = play(vec![failing, run("touch after")]).await;
         assert_eq!((turn.stop.as_str(), turn.said.as_str()), ("failed", said));
         assert_eq!(bench.file("after"), None);
+    }
+}
+
+#[tokio::test]
+async fn who_is_told_what_was_wrong_plays_the_other_moves() {
+    let say = |text: &str| vec![Move::Say { text: text.into() }];
+    let told = RevisionFeedback { summary: "It was not good.".into(), findings: Vec::new() };
+    for (feedback, revised, said) in [
+        (None, Some(say("again")), "first"),
+        (Some(told.clone()), Some(say("again")), "again"),
+        (Some(told), None, "first"),
+    ] {
+        let mut bench = Bench::new(WorkerChoice::Scripted { moves: say("first"), revised });
+        bench.assignment.work.context.revision_feedback = feedback;
+        let (turn, ..) = bench.turn("").await;
+        assert_eq!(turn.said, said);
     }
 }

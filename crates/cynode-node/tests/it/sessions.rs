@@ -1,11 +1,13 @@
 //! What passes between people and a worker, with a worker and a sandbox of the test's own.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use cynode_core::{ids::NodeId, workflow::instructions::InstructionKind};
+use cynode_core::{evidence::Check, ids::NodeId, workflow::instructions::InstructionKind};
 use cynode_node::{
     client::Client,
     host::Host,
@@ -27,7 +29,11 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use crate::{fake::Fake, program::job};
+use crate::{
+    fake::Fake,
+    program::{bring_back, change, git, job, repository},
+    world::{Kind, backend, options},
+};
 
 /// A sandbox that is never used.
 struct Nowhere;
@@ -54,9 +60,11 @@ impl Backend for Nowhere {
 #[derive(Clone, Default)]
 struct Listener {
     resumed: Arc<Mutex<Vec<Option<String>>>>,
+    told: Arc<Mutex<Vec<String>>>,
 }
 
 struct Listening {
+    told: Arc<Mutex<Vec<String>>>,
     permissions: Arc<dyn cynode_node::workers::Permissions>,
 }
 
@@ -76,8 +84,10 @@ impl Worker for Listener {
     ) -> BoxFuture<'a, Result<Box<dyn Session>, WorkerError>> {
         Box::pin(async move {
             self.resumed.lock().unwrap().push(start.resume.map(str::to_owned));
-            let session: Box<dyn Session> =
-                Box::new(Listening { permissions: Arc::clone(&start.permissions) });
+            let session: Box<dyn Session> = Box::new(Listening {
+                told: Arc::clone(&self.told),
+                permissions: Arc::clone(&start.permissions),
+            });
             Ok(session)
         })
     }
@@ -89,10 +99,11 @@ impl Session for Listening {
     }
     fn prompt<'a>(
         &'a mut self,
-        _: &'a str,
+        text: &'a str,
         orders: &'a mut mpsc::Receiver<Order>,
     ) -> BoxFuture<'a, Result<Turn, WorkerError>> {
         Box::pin(async move {
+            self.told.lock().unwrap().push(text.to_owned());
             let input = json!({"command": "rm -rf build"});
             let allowed = self.permissions.ask("Run a command".to_owned(), input).await;
             let order = orders.recv().await;
@@ -119,6 +130,7 @@ struct Scene {
     dir: tempfile::TempDir,
     listener: Listener,
     key: Key,
+    backend: Arc<dyn Backend>,
 }
 
 impl Scene {
@@ -127,7 +139,15 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let key = Key::read_or_make(&dir.path().join("node.key")).unwrap();
         fake.know(Self::id(), &key.public());
-        Self { fake, dir, listener: Listener::default(), key }
+        Self { fake, dir, listener: Listener::default(), key, backend: Arc::new(Nowhere) }
+    }
+
+    /// With a sandbox in which something can be done.
+    async fn somewhere() -> Self {
+        let mut scene = Self::new().await;
+        fs::set_permissions(scene.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        scene.backend = backend(Kind::Bubblewrap, options(scene.dir.path())).into();
+        scene
     }
 
     fn id() -> NodeId {
@@ -144,10 +164,10 @@ impl Scene {
                 egress_hosts: Vec::new(),
                 ask: true,
                 most: Most {
-                    memory_mib: 1,
-                    cpu_percent: 1,
-                    processes: 1,
-                    disk_mib: 1,
+                    memory_mib: 512,
+                    cpu_percent: 100,
+                    processes: 64,
+                    disk_mib: 64,
                     bundle_mib: 1,
                 },
             },
@@ -155,7 +175,7 @@ impl Scene {
             host: Host::new(env!("CARGO_BIN_EXE_cynode-node").into()),
             client: Client::new(&self.fake.url, Self::id(), self.key.clone()).unwrap(),
             agents_url: self.fake.url.clone(),
-            backends: vec![Tried { backend: Arc::new(Nowhere), version: "0".to_owned() }],
+            backends: vec![Tried { backend: Arc::clone(&self.backend), version: "0".to_owned() }],
             workshop: Arc::new(self.listener.clone()),
         });
         let (node, stop) = (Arc::new(node.unwrap()), stop.clone());
@@ -234,6 +254,76 @@ async fn a_session_is_taken_up_again_by_its_id() {
     assert_eq!(result.result.session.as_deref(), Some("session-1"));
     let resumed = scene.listener.resumed.lock().unwrap().clone();
     assert_eq!(resumed, [None, Some("session-1".to_owned())]);
+    stop.cancel();
+    node.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_taken_up_again_still_mends_the_same_conflict() {
+    let scene = Scene::somewhere().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    let [a, b] =
+        ["a", "b"].map(|side| change(origin.path(), &base, &format!("echo {side} > README")));
+    scene.fake.serve_repository(origin.path());
+    let mut assignment = job(Vec::new());
+    assignment.base = Some(base);
+    assignment.merge = vec![a.clone(), b.clone()];
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    scene.fake.give(assignment.clone());
+    scene.fake.phase(assignment.job_id, JobPhase::Asking).await;
+    stop.cancel();
+    node.await.unwrap();
+    // What it did meanwhile to the merge makes no difference to what it comes from.
+    let workspace = scene.dir.path().join(format!("state/jobs/{}/workspace", assignment.job_id));
+    fs::remove_file(workspace.join(".git/MERGE_HEAD")).unwrap();
+    scene.fake.world().permission = Some(Permission::Allowed);
+    scene.tell(&assignment, 8, InstructionKind::Continue, "");
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    let result = scene.fake.result(assignment.job_id).await;
+    assert_eq!((result.outcome, result.result.conflict.clone()), (JobOutcome::Succeeded, None));
+    bring_back(&scene.fake, origin.path(), &result.result);
+    assert_eq!(git(origin.path(), &["log", "-1", "--format=%P", "back"]), format!("{a} {b}"));
+    let told = scene.listener.told.lock().unwrap().clone();
+    // It has forgotten the first time, so it is told again.
+    assert_eq!(told.len(), 2);
+    for told in told {
+        assert!(
+            told.contains(&format!("The commit {b} did not fit")) && told.contains("- `README`"),
+            "{told}"
+        );
+    }
+    stop.cancel();
+    node.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_comes_to_nothing_fails_merges_and_checks() {
+    let scene = Scene::new().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    scene.fake.serve_repository(origin.path());
+    let stop = CancellationToken::new();
+    let node = TaskTracker::new().spawn(scene.node(&stop));
+    let mut merge = job(Vec::new());
+    merge.base = Some(base.clone());
+    merge.merge = vec![base.clone()];
+    merge.work.worker = WorkerChoice::Merge;
+    let mut checks = job(Vec::new());
+    checks.base = Some(base.clone());
+    let line = vec![Check::line("true")];
+    checks.work.worker = WorkerChoice::Checks { checks: line, pinned_from: Some(base) };
+    for (assignment, summary) in [
+        (merge, "commits could not be put together: the sandbox: nowhere"),
+        (checks, "the sandbox: nowhere"),
+    ] {
+        scene.fake.give(assignment.clone());
+        let result = scene.fake.result(assignment.job_id).await;
+        let told = (result.result.stop.as_str(), result.result.summary.as_str());
+        assert_eq!((result.outcome, told), (JobOutcome::Failed, ("sandbox", summary)));
+    }
     stop.cancel();
     node.await.unwrap();
 }

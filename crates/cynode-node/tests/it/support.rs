@@ -236,6 +236,7 @@ fn assignment(worker: WorkerChoice) -> Assignment {
             commit: CommitRule::IfChanged,
         },
         base: None,
+        merge: Vec::new(),
         branch: "cynode/greet".into(),
         agent_token: SecretText("the-token".into()),
         agent_token_id: AgentTokenId::from_uuid(id(5)),

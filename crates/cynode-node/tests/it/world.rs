@@ -92,7 +92,8 @@ fn instance(place: &Path) -> String {
     format!("test-{}", name.trim_start_matches('.'))
 }
 
-fn image() {
+/// Makes the image, unless it is there.
+pub(crate) fn image() {
     static MADE: Once = Once::new();
     MADE.call_once(|| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/sandbox-image");

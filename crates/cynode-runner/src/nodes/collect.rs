@@ -8,12 +8,16 @@ use cynode_core::workflow::{
     waits::WaitReason,
 };
 use cynode_wire::{
-    handoffs::FailureDecision,
-    workflow::{Effect, Feedback, Finding, Severity, StepResult, UnitView},
+    handoffs::{FailureDecision, Revision, UnitsConflict},
+    workflow::{Effect, Feedback, Finding, RunState, Severity, StepResult, UnitView},
 };
 use serde_json::Value;
 
-use super::{Scene, Step, answered, ask, await_answer, hand_off, may_retry, waiting};
+use super::{
+    Scene, Step, answered_about, ask_about, await_answer, hand_off, may_retry,
+    shown::{Shown, gather, shown},
+    waiting,
+};
 use crate::mind::{FailureRequest, NodeError, Remedy, Reply};
 
 /// Most characters of a worker's output that are repeated.
@@ -21,18 +25,24 @@ const MOST_WORDS: usize = 2000;
 
 struct Input<'a> {
     units: &'a [UnitView],
+    /// The unit that a person was asked about: it comes first.
+    asked: Option<&'a UnitKey>,
 }
 
 #[derive(Debug, PartialEq)]
 enum Output {
     Result { unit: UnitKey, attempt: u32, output: Value },
     Nothing { unit: UnitKey, attempt: u32, why: String, lost: bool },
+    Apart { unit: UnitKey, attempt: u32, conflict: UnitsConflict },
     Await,
     NothingOut,
 }
 
-fn run(input: &Input<'_>) -> Output {
+/// What has come. `ready` says whether a result can be judged; one that cannot is left where it is.
+fn run(input: &Input<'_>, mut ready: impl FnMut(&UnitKey, u32, &Value) -> bool) -> Output {
     let out = input.units.iter().filter(|unit| unit.state == UnitState::Dispatched);
+    let mut out: Vec<_> = out.collect();
+    out.sort_by_key(|unit| input.asked.is_some_and(|asked| *asked != unit.key));
     let mut any = false;
     for unit in out {
         any = true;
@@ -43,7 +53,12 @@ fn run(input: &Input<'_>) -> Output {
         let (unit, attempt) = (unit.key.clone(), job.attempt);
         let output = job.result.clone().unwrap_or_default();
         let why = match job.state {
+            JobState::Succeeded if !ready(&unit, attempt, &output) => continue,
             JobState::Succeeded => return Output::Result { unit, attempt, output },
+            JobState::Failed if output["stop"] == "conflict" => match apart(&output) {
+                Some(conflict) => return Output::Apart { unit, attempt, conflict },
+                None => format!("the job failed: {}", cut(&output)),
+            },
             JobState::Failed => format!("the job failed: {}", cut(&output)),
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
             JobState::Cancelled | JobState::Queued | JobState::Running => continue,
@@ -51,6 +66,16 @@ fn run(input: &Input<'_>) -> Output {
         return Output::Nothing { unit, attempt, why, lost: job.state == JobState::Lost };
     }
     if any { Output::Await } else { Output::NothingOut }
+}
+
+/// The units that do not fit together, as the orchestrator names them.
+fn apart(output: &Value) -> Option<UnitsConflict> {
+    let conflict = &output["conflict"];
+    Some(UnitsConflict {
+        unit: serde_json::from_value(conflict["unit"].clone()).ok()?,
+        with: serde_json::from_value(conflict["with_units"].clone()).ok()?,
+        files: serde_json::from_value(conflict["files"].clone()).ok()?,
+    })
 }
 
 /// Enough of a worker's words to see what was wrong.
@@ -62,19 +87,56 @@ fn cut(output: &Value) -> String {
 
 /// Whether there is nothing to collect yet.
 pub(super) fn awaits(units: &[UnitView]) -> bool {
-    run(&Input { units }) == Output::Await
+    run(&Input { units, asked: None }, |_, _, _| true) == Output::Await
 }
 
 pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     let mut state = scene.state.clone();
-    Ok(match run(&Input { units: &scene.position.units }) {
+    // Checks of whatever has come are begun at once, so that units beside each other do not wait for each other.
+    let mut checks: Vec<Effect> = Vec::new();
+    let input = Input { units: &scene.position.units, asked: state.asked.as_ref() };
+    let output = run(&input, |unit, attempt, output| match shown(scene, unit, attempt, output) {
+        Shown::Known(_) | Shown::Unable(_) => true,
+        Shown::Gathering => false,
+        Shown::Missing(due) => {
+            checks.push(gather(scene, unit, attempt, due));
+            false
+        }
+    });
+    let step = collected(scene, &mut state, output).await?;
+    Ok(Step { effects: [checks, step.effects].concat(), ..step })
+}
+
+async fn collected(
+    scene: &Scene<'_>,
+    state: &mut RunState,
+    output: Output,
+) -> Result<Step, NodeError> {
+    let mut state = std::mem::take(state);
+    Ok(match output {
+        Output::Apart { unit, attempt, conflict } => {
+            let files = conflict.files.join(", ");
+            let with: Vec<_> = conflict.with.iter().map(|key| format!("`{key}`")).collect();
+            let why = format!("`{}` does not fit to {}: {files}", conflict.unit, with.join(", "));
+            let findings = vec![Finding::new(Severity::Major, why.clone())];
+            let revision = Revision {
+                unit: unit.clone(),
+                findings: findings.clone(),
+                recommended_actions: Vec::new(),
+                conflict: Some(conflict),
+            };
+            state.feedback.push(revision.feedback());
+            let effects = vec![Effect::FailUnit { unit: unit.clone(), attempt, findings }];
+            let step = Step::new(Verdict::Revise, state);
+            Step { effects, unit: Some(unit), note: Some(why), ..step }
+        }
         Output::Result { unit, attempt, output } => {
             state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
             let effects = vec![Effect::CollectJob { unit: unit.clone(), attempt }];
             Step { effects, unit: Some(unit), ..Step::new(Verdict::Pass, state) }
         }
         Output::Nothing { unit, attempt, why, lost } => {
-            let mut findings = vec![Finding { severity: Severity::Critical, text: why.clone() }];
+            let mut findings = vec![Finding::new(Severity::Critical, why.clone())];
             let reply = if lost { None } else { Some(remedy(scene, &unit, attempt, &why).await?) };
             let (remedy, cost_micros) = match reply {
                 // A machine that is not heard of says nothing about the work.
@@ -83,14 +145,14 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
                     (Remedy { decision, note, by_person }, 0)
                 }
                 Some(Reply::Done(remedy, cost)) => (remedy, cost),
-                Some(Reply::Ask(question, cost)) => return Ok(ask(state, question, cost)),
+                Some(Reply::Ask(question, cost)) => {
+                    return Ok(ask_about(state, &unit, question, cost));
+                }
                 Some(Reply::Later(request, about)) => return Ok(hand_off(state, *request, about)),
                 Some(Reply::Waiting) => return Ok(await_answer(state)),
             };
             let Remedy { decision, note, by_person } = remedy;
-            findings.extend(
-                note.iter().map(|text| Finding { severity: Severity::Note, text: text.clone() }),
-            );
+            findings.extend(note.iter().map(|text| Finding::new(Severity::Note, text.clone())));
             let why = note.filter(|_| decision != FailureDecision::Retry).unwrap_or(why);
             let step = if decision == FailureDecision::ReduceScope {
                 let effects = vec![Effect::FailUnit { unit: unit.clone(), attempt, findings }];
@@ -134,7 +196,7 @@ async fn remedy(
         attempt,
         attempts_left,
         why,
-        answer: answered(scene),
+        answer: answered_about(scene, key),
         handed: scene.position.handoff.as_ref(),
     };
     scene.mind.failure(request).await

@@ -1,22 +1,27 @@
 use std::{collections::BTreeMap, sync::Mutex};
 
 use cynode_core::{
+    evidence::{Check, Tally},
     ids::{RunId, TaskId},
+    tasks::Criterion,
     workflow::{
         plan::{Plan, PlanText, PlannedUnit},
         units::{JobState, UnitState},
         waits::WaitReason,
     },
 };
-use cynode_wire::handoffs::JudgedOutcome;
+use cynode_wire::evidence::{CheckResult, EvidenceState, EvidenceView};
 use cynode_wire::workflow::{
     EndedWait, Finding, NextStep, Resolution, Severity, StepResult, UnitJob, UnitView,
     VerificationStatus,
 };
+use cynode_wire::{delivery::PullRequestRef, handoffs::JudgedOutcome};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mind::{Judgement, PlanRequest, Reply, Thinking, VerifyRequest};
+use crate::mind::{
+    Judgement, PlanRequest, Reply, Summary, SummaryRequest, Thinking, VerifyRequest,
+};
 
 /// A mind that says what it is told to.
 struct Told {
@@ -24,9 +29,14 @@ struct Told {
     judgement: Result<VerificationStatus, NodeError>,
     slow: bool,
     heard: Mutex<Vec<String>>,
+    summary: Option<Result<Reply<Option<Summary>>, NodeError>>,
 }
 
 impl Mind for Told {
+    fn summarise<'a>(&'a self, _: SummaryRequest<'a>) -> Thinking<'a, Option<Summary>> {
+        Box::pin(async { self.summary.clone().unwrap_or(Ok(Reply::Done(None, 0))) })
+    }
+
     fn plan<'a>(&'a self, request: PlanRequest<'a>) -> Thinking<'a, Plan> {
         Box::pin(async move {
             self.heard
@@ -48,10 +58,11 @@ impl Mind for Told {
                     JudgedOutcome::Redo
                 }
             };
-            let findings = vec![Finding { severity: Severity::Major, text: "found".into() }];
+            let findings = vec![Finding::new(Severity::Major, "found")];
             let (recommended_actions, note) = (Vec::new(), String::new());
             let by_person = false;
-            let judgement = Judgement { outcome, findings, recommended_actions, note, by_person };
+            let judgement =
+                Judgement { outcome, findings, recommended_actions, note, by_person, waived: None };
             Ok(Reply::Done(judgement, 3))
         })
     }
@@ -87,6 +98,7 @@ impl Set {
             trace_id: "1".repeat(32),
         };
         let position = Position {
+            evidence: Vec::new(),
             task_id: "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<TaskId>().unwrap(),
             run_id: "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<RunId>().unwrap(),
             sequence: 1,
@@ -103,6 +115,7 @@ impl Set {
             judgement: Ok(VerificationStatus::Pass),
             slow: false,
             heard: Mutex::default(),
+            summary: None,
         };
         Self { task, position, state: RunState::default(), limits: Limits::default(), mind }
     }
@@ -255,7 +268,7 @@ async fn a_question_waits_for_a_person() {
 #[tokio::test]
 async fn ready_units_are_sent_with_what_was_found_about_them() {
     let mut set = Set::unit(UnitState::Pending, JobState::Failed, 1);
-    let found = Finding { severity: Severity::Major, text: "found".into() };
+    let found = Finding::new(Severity::Major, "found");
     set.position.units[0].findings = vec![found.clone()];
     let step = set.play(Node::DispatchStep).await;
     assert_eq!(step.verdict, Verdict::Pass);
@@ -272,6 +285,63 @@ async fn when_all_is_done_the_task_is_finished_and_summed_up() {
     assert_eq!(set.play(Node::DispatchStep).await.verdict, Verdict::Done);
     let step = set.play(Node::FinalizeSummary).await;
     assert_eq!(step.state.summary.as_deref(), Some("1 units done:\n- a (2 attempts)"));
+}
+
+/// A unit that is done and left a commit.
+fn brought() -> Set {
+    let mut set = Set::unit(UnitState::Done, JobState::Succeeded, 1);
+    set.position.units[0].job.as_mut().unwrap().result = Some(json!({ "commit": "abc" }));
+    set
+}
+
+#[tokio::test]
+async fn the_summary_names_the_pull_request() {
+    let mut set = brought();
+    let pull_request = Some(PullRequestRef { number: 7, url: "https://x/7".into() });
+    let summary = Summary { text: "A toggle was added.".into(), pull_request };
+    set.mind.summary = Some(Ok(Reply::Done(Some(summary), 5)));
+    let step = set.play(Node::FinalizeSummary).await;
+    let words = "A toggle was added.\n\n1 units done:\n- a\n\nPull request #7: https://x/7";
+    assert_eq!((step.verdict, step.state.summary.as_deref()), (Verdict::Pass, Some(words)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_delivered_waits_for_a_person_who_has_the_last_word() {
+    let mut set = brought();
+    let question =
+        |step: &Step| step.wait.clone().map(|wait| (wait.reason, wait.question.unwrap()));
+    set.mind.summary = Some(Ok(Reply::Ask("again, or end without?".into(), 5)));
+    let step = set.play(Node::FinalizeSummary).await;
+    let asked = (WaitReason::HumanInput, "again, or end without?".to_owned());
+    assert_eq!(question(&step), Some(asked));
+    // Also when nobody could even say why.
+    set.mind.summary = Some(Err(NodeError::Permanent("no model".into())));
+    let step = set.play(Node::FinalizeSummary).await;
+    let words = "What was done could not be delivered: no model\nAnswer `again` to try it once more, or `end without` to end the \
+        task without a pull request.";
+    assert_eq!(question(&step), Some((WaitReason::HumanInput, words.to_owned())));
+    set.mind.summary = Some(Err(NodeError::Transient("away".into())));
+    let step = set.play(Node::FinalizeSummary).await;
+    assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Retry));
+    let said = |words: &str| EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        answer: Some(words.to_owned()),
+    };
+    set.position.ended_wait = Some(said("again"));
+    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Wait);
+    set.position.ended_wait = Some(said("End without"));
+    let step = set.play(Node::FinalizeSummary).await;
+    let words = "1 units done:\n- a\n\nA person decided that it ends without a pull request.";
+    assert_eq!((step.verdict, step.state.summary.as_deref()), (Verdict::Pass, Some(words)));
+}
+
+#[tokio::test]
+async fn work_that_nobody_wants_delivered_ends_also_for_want_of_words() {
+    let mut set = brought();
+    set.mind.summary = Some(Err(NodeError::Permanent("no model".into())));
+    set.state.preferences_effective.insert("delivery.mode".parse().unwrap(), json!("none"));
+    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Pass);
 }
 
 #[tokio::test]
@@ -312,4 +382,143 @@ async fn a_judgement_is_written_into_the_state_and_decides() {
     }
     let set = Set::new();
     assert_eq!(set.play(Node::VerifyStepResult).await.verdict, Verdict::Fail, "there is no result");
+}
+
+/// A plan of one unit with a check of its own, and a criterion with one.
+fn checked(set: &mut Set) -> [Check; 2] {
+    let (own, task) = (Check::line("make test"), Check::new(vec!["./holds.sh".into()]));
+    let unit = PlannedUnit {
+        payload: json!({ "kind": "implementation", "checks": [own] }),
+        ..one_unit().steps()[0].clone()
+    };
+    let text = PlanText { steps: vec![unit], assumptions: Vec::new() };
+    set.state.plan = Some(Plan::try_from(text).unwrap());
+    set.state.acceptance_criteria =
+        vec![Criterion { text: "it holds".parse().unwrap(), check: Some(task.clone()) }];
+    let result = json!({ "commit": "c".repeat(40), "base": "b".repeat(40), "odd": [] });
+    set.position.units[0].job.as_mut().unwrap().result = Some(result.clone());
+    set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output: result });
+    [own, task]
+}
+
+fn view(checks: &[Check], state: EvidenceState, tally: Tally) -> EvidenceView {
+    let of = |check: &Check| CheckResult {
+        check: check.clone(),
+        tally,
+        rounds: 1,
+        exit_code: Some(1),
+        sha256: String::new(),
+        excerpt: "no".into(),
+        milliseconds: 1,
+    };
+    EvidenceView {
+        evidence_id: "evd_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        unit: key(),
+        attempt: 1,
+        commit: Some("c".repeat(40)),
+        state,
+        stale: false,
+        checks: checks.iter().map(of).collect(),
+        waived: None,
+        trouble: (state == EvidenceState::Unable).then(|| "no sandbox".into()),
+        tries: 1,
+        opened_at: time::OffsetDateTime::UNIX_EPOCH,
+        ended_at: None,
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_checked_before_it_is_judged_by_its_own_checks_and_those_of_the_task() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
+    let checks = checked(&mut set);
+    let gathers = Effect::GatherEvidence {
+        unit: key(),
+        attempt: 1,
+        checks: checks.to_vec(),
+        timeout_seconds: 600,
+    };
+    let step = set.play(Node::CollectResult).await;
+    assert_eq!(step.wait.map(|wait| wait.reason), Some(WaitReason::Job));
+    assert_eq!(step.effects, std::slice::from_ref(&gathers));
+
+    set.position.evidence = vec![view(&checks, EvidenceState::Gathering, Tally::Again)];
+    let step = set.play(Node::CollectResult).await;
+    assert_eq!((step.wait.map(|wait| wait.reason), step.effects), (Some(WaitReason::Job), vec![]));
+
+    // What came to nothing is begun anew; what lacks a check is asked for again.
+    for known in [
+        view(&checks, EvidenceState::Unable, Tally::Again),
+        view(&checks[..1], EvidenceState::Passed, Tally::Passed),
+    ] {
+        set.position.evidence = vec![known];
+        assert_eq!(set.play(Node::CollectResult).await.effects, std::slice::from_ref(&gathers));
+    }
+
+    set.position.evidence = vec![view(&checks, EvidenceState::Failed, Tally::Failed)];
+    let step = set.play(Node::CollectResult).await;
+    assert_eq!(step.effects, [Effect::CollectJob { unit: key(), attempt: 1 }]);
+}
+
+#[tokio::test]
+async fn checks_that_cannot_be_run_time_and_again_end_the_task_with_the_reason() {
+    let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
+    let checks = checked(&mut set);
+    let unable = view(&checks, EvidenceState::Unable, Tally::Again);
+    set.position.evidence = vec![EvidenceView { tries: 5, ..unable }];
+    let step = set.play(Node::VerifyStepResult).await;
+    let why = "Verify Step Result: the checks could not be run 5 times: no sandbox";
+    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some(why)));
+}
+
+#[tokio::test]
+async fn what_a_task_leaves_is_checked_in_the_end_even_if_nobody_did_before() {
+    let mut set = Set::unit(UnitState::Done, JobState::Succeeded, 1);
+    let checks = checked(&mut set);
+    let step = set.play(Node::FinalizeSummary).await;
+    assert!(matches!(step.effects.as_slice(), [Effect::GatherEvidence { .. }]), "{step:?}");
+    set.position.evidence = vec![view(&checks, EvidenceState::Failed, Tally::Failed)];
+    let step = set.play(Node::FinalizeSummary).await;
+    assert_eq!(step.verdict, Verdict::Revise);
+    let sent_back = cynode_wire::handoffs::Revision::read(&step.state.feedback[0]).unwrap();
+    assert_eq!((sent_back.unit, sent_back.findings.len()), (key(), 2));
+    // Taken by a person as it is, it is not asked again.
+    let waived = view(&checks, EvidenceState::Failed, Tally::Failed);
+    set.position.evidence = vec![EvidenceView { waived: Some("a person".into()), ..waived }];
+    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Pass);
+    set.position.evidence = vec![view(&checks, EvidenceState::Passed, Tally::Passed)];
+    assert_eq!(set.play(Node::FinalizeSummary).await.verdict, Verdict::Pass);
+}
+
+#[tokio::test]
+async fn changes_that_do_not_fit_together_go_back_to_planning_with_the_units_and_files() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
+    let conflict = json!({ "commit": "d", "with": [], "files": ["a.rs"], "unit": "right", "with_units": ["left"] });
+    set.position.units[0].job.as_mut().unwrap().result =
+        Some(json!({ "stop": "conflict", "conflict": conflict }));
+    let step = set.play(Node::CollectResult).await;
+    assert_eq!(step.verdict, Verdict::Revise);
+    let sent_back = cynode_wire::handoffs::Revision::read(&step.state.feedback[0]).unwrap();
+    let meant = cynode_wire::handoffs::UnitsConflict {
+        unit: "right".parse().unwrap(),
+        with: vec!["left".parse().unwrap()],
+        files: vec!["a.rs".into()],
+    };
+    assert_eq!(sent_back.conflict, Some(meant));
+}
+
+#[tokio::test]
+async fn an_answer_about_one_unit_is_not_taken_for_another() {
+    let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
+    let result = json!({ "n": 1 });
+    set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output: result });
+    let (reason, answer) = (WaitReason::HumanInput, Some("proceed".to_owned()));
+    set.position.ended_wait =
+        Some(EndedWait { reason, resolution: Resolution::Answered, answer: answer.clone() });
+    for (asked, heard) in [(Some("a"), answer.clone()), (Some("b"), None), (None, answer)] {
+        set.state.asked = asked.map(|key| key.parse().unwrap());
+        let Set { task, position, state, limits, mind } = &set;
+        let scene = Scene { task, position, state, limits, mind };
+        let told = answered_about(&scene, &key()).and_then(|wait| wait.answer.clone());
+        assert_eq!(told, heard, "{asked:?}");
+    }
 }

@@ -1,12 +1,16 @@
 //! Verify Step Result: has the result judged, and decides from the judgement in the state.
 
-use cynode_core::workflow::Verdict;
+use cynode_core::workflow::{Verdict, waits::WaitReason};
 use cynode_wire::{
     handoffs::{HandoffRequest, JudgedOutcome, Revision},
-    workflow::{Effect, StepResult, Verification, VerificationStatus},
+    workflow::{Effect, Finding, Severity, StepResult, Verification, VerificationStatus},
 };
 
-use super::{Scene, Step, answered, ask, await_answer, hand_off, may_retry};
+use super::{
+    Scene, Step, answered_about, ask_about, await_answer, hand_off, may_retry,
+    shown::{Shown, gather, shown},
+    waiting,
+};
 use crate::mind::{Judgement, NodeError, Reply, VerifyRequest};
 
 struct Input<'a> {
@@ -18,6 +22,8 @@ enum Output {
     Ask(String, u64),
     HandOff(Box<HandoffRequest>, String),
     Await,
+    /// Checks are run first.
+    Checks(Option<Effect>),
 }
 
 async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
@@ -30,6 +36,14 @@ async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
     let Some(unit) = unit else {
         return Err(NodeError::Permanent(format!("unit `{}` is not in the plan", result.unit)));
     };
+    let evidence = match shown(scene, &unit.key, result.attempt, &result.output) {
+        Shown::Known(evidence) => evidence,
+        Shown::Gathering => return Ok(Output::Checks(None)),
+        Shown::Missing(checks) => {
+            return Ok(Output::Checks(Some(gather(scene, &unit.key, result.attempt, checks))));
+        }
+        Shown::Unable(why) => return Err(NodeError::Permanent(why)),
+    };
     let reply = scene.mind.verify(VerifyRequest {
         task: scene.task,
         criteria: &scene.state.acceptance_criteria,
@@ -39,7 +53,8 @@ async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
         plan: scene.state.plan.as_ref(),
         unit_attempt: result.attempt,
         output: &result.output,
-        answer: answered(scene),
+        evidence: &evidence,
+        answer: answered_about(scene, &unit.key),
         attempt: scene.state.node_failures + 1,
         handed: scene.position.handoff.as_ref(),
     });
@@ -58,12 +73,17 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     };
     let (unit, attempt) = (result.unit.clone(), result.attempt);
     let (judgement, cost_micros) = match run(Input { result }, scene).await? {
-        Output::Ask(question, cost) => return Ok(ask(state, question, cost)),
+        Output::Ask(question, cost) => return Ok(ask_about(state, &unit, question, cost)),
+        Output::Checks(effect) => {
+            let effects = effect.into_iter().collect();
+            let step = Step::wait(state, waiting(WaitReason::Job), None);
+            return Ok(Step { effects, unit: Some(unit), ..step });
+        }
         Output::HandOff(request, about) => return Ok(hand_off(state, *request, about)),
         Output::Await => return Ok(await_answer(state)),
         Output::Judged(judgement, cost) => (judgement, cost),
     };
-    let Judgement { outcome, findings, recommended_actions, note, by_person } = judgement;
+    let Judgement { outcome, findings, recommended_actions, note, by_person, waived } = judgement;
     let status = match outcome {
         JudgedOutcome::Accept | JudgedOutcome::Revise => VerificationStatus::Pass,
         JudgedOutcome::Redo | JudgedOutcome::GiveUp => VerificationStatus::Fail,
@@ -82,15 +102,24 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     };
     let (step, effect) = match outcome {
         JudgedOutcome::Accept => {
-            (noted(Step::new(Verdict::Pass, state)), Effect::AcceptUnit { unit, attempt, findings })
+            let accept = Effect::AcceptUnit { unit, attempt, findings, waived };
+            (noted(Step::new(Verdict::Pass, state)), accept)
         }
         // The unit did its part; what it found is for whoever plans what follows.
         JudgedOutcome::Revise => {
+            let (of, found) = (unit.clone(), findings.clone());
             let revision =
-                Revision { unit: unit.clone(), findings: findings.clone(), recommended_actions };
+                Revision { unit: of, findings: found, recommended_actions, conflict: None };
             state.feedback.push(revision.feedback());
             let step = Step { note: Some(why()), ..Step::new(Verdict::Revise, state) };
-            (step, Effect::AcceptUnit { unit, attempt, findings })
+            // What is sent back to be mended is not left: it is only worth knowing.
+            let findings = findings.into_iter().map(|finding| match finding.severity {
+                Severity::Critical | Severity::Major => {
+                    Finding { severity: Severity::Note, ..finding }
+                }
+                Severity::Minor | Severity::Note => finding,
+            });
+            (step, Effect::AcceptUnit { unit, attempt, findings: findings.collect(), waived })
         }
         JudgedOutcome::Redo if by_person || may_retry(scene, attempt) => {
             let step = Step { note: Some(why()), ..Step::new(Verdict::Redo, state) };

@@ -36,6 +36,7 @@ fn assignment(context: StructuredContext) -> Assignment {
             commit: CommitRule::Required,
         },
         base: None,
+        merge: Vec::new(),
         branch: "cynode/greet".into(),
         agent_token: SecretText("the-token".into()),
         agent_token_id: AgentTokenId::from_uuid(id(5)),
@@ -63,10 +64,7 @@ fn every_field_has_its_place_in_the_prompt() {
         design_artifact_path: Some("docs/design.md".into()),
         revision_feedback: Some(RevisionFeedback {
             summary: "Nobody was greeted.".into(),
-            findings: vec![Finding {
-                severity: Severity::Major,
-                text: "The name is missing.".into(),
-            }],
+            findings: vec![Finding::new(Severity::Major, "The name is missing.")],
         }),
     };
     let expected = r#"# Greet people by name
@@ -136,12 +134,12 @@ When you are done, call the tool `pm.report` (you may see it with a prefix and u
 `task_id` "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f702", `kind` `work_completed`, and in `summary` what you did in a few sentences. When you cannot go on, report
 `work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.
 "#;
-    assert_eq!(prompt(&assignment(context), Taken::First), expected);
+    assert_eq!(prompt(&assignment(context), None, Taken::First), expected);
 }
 
 #[test]
 fn an_empty_context_gives_only_who_what_and_how_it_ends() {
-    let told = prompt(&assignment(StructuredContext::default()), Taken::First);
+    let told = prompt(&assignment(StructuredContext::default()), None, Taken::First);
     let titles: Vec<_> = told.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(titles, ["# Greet people by name", "## How it ends"]);
 }
@@ -154,29 +152,48 @@ fn reviewers_and_testers_are_told_to_report_their_verdict() {
         (AgentRole::Tester, ["`tests_passed`", "`tests_failed`"]),
     ] {
         assignment.work.role = role;
-        let told = prompt(&assignment, Taken::First);
+        let told = prompt(&assignment, None, Taken::First);
         assert!(kinds.iter().all(|kind| told.contains(kind)), "{told}");
         assert!(!told.contains("work_completed"), "{told}");
     }
 }
 
 #[test]
+fn where_commits_do_not_fit_the_agent_is_told_which_and_where() {
+    let context = StructuredContext { task_summary: "Greet.".into(), ..Default::default() };
+    let assignment = assignment(context);
+    let commit = "ab".repeat(20);
+    let files = vec!["src/main.rs".into(), "odd\n# name".into()];
+    let conflict = Conflict { commit: commit.clone(), with: vec!["cd".repeat(20)], files };
+    let told = prompt(&assignment, Some(&conflict), Taken::First);
+    let files = "## The files that do not fit\n\n- `src/main.rs`\n- \"odd\\n# name\"\n";
+    assert!(told.contains(&commit) && told.contains(files), "{told}");
+    assert!(told.contains("keep what both meant") && told.contains("Leave no mark behind"));
+    // What is to be done stays where it was, and so does how it ends.
+    let without = prompt(&assignment, None, Taken::First);
+    let (before, after) = without.split_once("\n## How it ends").unwrap();
+    assert!(told.starts_with(before) && told.ends_with(after), "{told}");
+}
+
+#[test]
 fn whoever_was_interrupted_is_told_to_look_first_and_is_told_all_only_when_it_has_forgotten() {
     let context = StructuredContext { task_summary: "Greet.".into(), ..Default::default() };
     let assignment = assignment(context);
-    let resumed = prompt(&assignment, Taken::Resumed);
-    let forgotten = prompt(&assignment, Taken::Forgotten);
+    let resumed = prompt(&assignment, None, Taken::Resumed);
+    let forgotten = prompt(&assignment, None, Taken::Forgotten);
     for told in [&resumed, &forgotten] {
         assert!(told.contains("do nothing twice") && told.contains("`pm.report`"), "{told}");
     }
     assert!(!resumed.contains("What is to be done"), "{resumed}");
-    assert!(forgotten.ends_with(&prompt(&assignment, Taken::First)), "{forgotten}");
+    assert!(forgotten.ends_with(&prompt(&assignment, None, Taken::First)), "{forgotten}");
 }
 
 #[test]
 fn the_token_is_never_in_it() {
     for taken in [Taken::First, Taken::Resumed, Taken::Forgotten] {
-        assert!(!prompt(&assignment(StructuredContext::default()), taken).contains("the-token"));
+        assert!(
+            !prompt(&assignment(StructuredContext::default()), None, taken).contains("the-token")
+        );
     }
 }
 
@@ -201,7 +218,7 @@ fn words() -> impl Strategy<Value = String> {
 
 fn contexts() -> impl Strategy<Value = StructuredContext> {
     let severity = prop_oneof![Just(Severity::Critical), Just(Severity::Note)];
-    let finding = (severity, words()).prop_map(|(severity, text)| Finding { severity, text });
+    let finding = (severity, words()).prop_map(|(severity, text)| Finding::new(severity, text));
     let feedback = (words(), collection::vec(finding, 0..3))
         .prop_map(|(summary, findings)| RevisionFeedback { summary, findings });
     let lists = || collection::vec(words(), 0..3);
@@ -259,9 +276,9 @@ proptest! {
     #[test]
     fn different_contexts_give_different_prompts(one in contexts(), two in contexts(), field in 0..12_usize) {
         let near = mixed(&one, &two, field);
-        let told = prompt(&assignment(one.clone()), Taken::First);
-        prop_assert_eq!(one == near, told == prompt(&assignment(near), Taken::First));
-        prop_assert_eq!(one == two, told == prompt(&assignment(two), Taken::First));
+        let told = prompt(&assignment(one.clone()), None, Taken::First);
+        prop_assert_eq!(one == near, told == prompt(&assignment(near), None, Taken::First));
+        prop_assert_eq!(one == two, told == prompt(&assignment(two), None, Taken::First));
     }
 
     #[test]
@@ -282,10 +299,10 @@ proptest! {
             design_artifact_path: Some(one(12)),
             revision_feedback: Some(RevisionFeedback {
                 summary: one(13),
-                findings: vec![Finding { severity: Severity::Critical, text: one(0) }],
+                findings: vec![Finding::new(Severity::Critical, one(0))],
             }),
         };
-        let told = prompt(&assignment(context), Taken::First);
+        let told = prompt(&assignment(context), None, Taken::First);
         prop_assert!(words.iter().all(|word| told.contains(word)), "{}", told);
     }
 }

@@ -1,0 +1,173 @@
+//! Putting the work together at the end.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use cynode_wire::{
+    nodes::{Assignment, StoredBlob},
+    work::WorkerChoice,
+};
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
+
+/// The program that puts the work together, inside the sandbox, and what it is told.
+///
+/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes and grafts are replaced. When the history
+/// was rewritten so that it does not come from the base any more, everything becomes one commit on the base. Commits that were
+/// put together before the worker began are in its past, whatever the worker did to the merge.
+pub(crate) fn finishing(
+    assignment: &Assignment,
+    merged: Option<&Merged>,
+) -> Result<Vec<String>, WorkspaceError> {
+    let branch = checked_branch(&assignment.branch)?;
+    let base = assignment.base.as_deref().map_or(Ok(""), checked_commit)?;
+    let message = format!(
+        "{}\n\nTask: {}\nJob: {}\nAttempt: {}\n",
+        assignment.title.trim(),
+        assignment.task_id,
+        assignment.job_id,
+        assignment.attempt,
+    );
+    // Where nobody worked there is nothing but what is committed.
+    let worked = if assignment.work.worker == WorkerChoice::Merge { "nobody" } else { "worker" };
+    let words = ["/bin/sh", "-eu", "-c", FINISHING, "finish", base, branch, &message, worked];
+    let mut argv = words.map(str::to_owned).to_vec();
+    for commit in merged.into_iter().flat_map(Merged::parents) {
+        argv.push(checked_commit(commit)?.to_owned());
+    }
+    Ok(argv)
+}
+
+const FINISHING: &str = r#"
+base=$1 branch=$2 message=$3 worked=$4
+shift 4
+cd /work
+if [ -L .git ] || [ ! -d .git ]; then
+    echo "the workspace has no repository any more" >&2
+    exit 65
+fi
+format=$(git config --file .git/config --get extensions.objectFormat || true)
+rm -rf .git/config .git/config.worktree .git/hooks .git/info .git/commondir .git/objects/info/alternates
+rm -f .git/*.lock .git/shallow .git/MERGE_HEAD .git/CHERRY_PICK_HEAD .git/REVERT_HEAD
+printf '[core]\n\trepositoryformatversion = %s\n\tbare = false\n\tfilemode = true\n' "$([ "$format" = sha256 ] && echo 1 || echo 0)" > .git/config
+[ "$format" != sha256 ] || printf '[extensions]\n\tobjectFormat = sha256\n' >> .git/config
+parent=$(git rev-parse --quiet --verify 'HEAD^{commit}' || true)
+if [ "$worked" = nobody ]; then
+    tree=$(git rev-parse 'HEAD^{tree}')
+else
+    git add --all
+    tree=$(git write-tree)
+fi
+if [ -n "$base" ] && ! { [ -n "$parent" ] && git merge-base --is-ancestor "$base" "$parent"; }; then
+    parent=$base
+fi
+parents=$parent
+for commit in "$@"; do
+    known=
+    for one in $parents; do
+        ! git merge-base --is-ancestor "$commit" "$one" || known=1
+    done
+    [ -n "$known" ] || parents="$parents $commit"
+done
+set -- $parents
+if [ $# = 0 ] && [ -z "$(git ls-files | head -c 1)" ]; then
+    exit 0
+elif [ $# = 1 ] && [ "$tree" = "$(git rev-parse "$1^{tree}")" ]; then
+    head=$1
+else
+    flags=
+    for one in "$@"; do flags="$flags -p $one"; done
+    head=$(printf %s "$message" | git commit-tree $flags "$tree")
+fi
+[ "$head" != "$base" ] || exit 0
+git update-ref --no-deref "refs/heads/$branch" "$head"
+git symbolic-ref HEAD "refs/heads/$branch"
+if [ -n "$base" ]; then set -- "^$base"; else set --; fi
+git bundle create --quiet /out/work.bundle "refs/heads/$branch" "$@"
+printf %s "$head" > /out/commit
+"#;
+
+/// What the finishing run left: the commit and its bundle, or nothing when nothing was changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) commit: String,
+    pub(crate) file: PathBuf,
+    pub(crate) bundle: StoredBlob,
+}
+
+/// Reads what the finishing run left in `out`. No link is followed, and no more is read than is allowed.
+pub(crate) fn take(out: &Path, most: u64) -> Result<Option<Taken>, WorkspaceError> {
+    let commit = match open_plain(&out.join("commit")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(WorkspaceError::Out)?,
+    };
+    let mut text = String::new();
+    commit.take(65).read_to_string(&mut text).map_err(WorkspaceError::Out)?;
+    let commit = checked_commit(&text)?.to_owned();
+    let file = out.join("work.bundle");
+    let mut bundle = open_plain(&file).map_err(WorkspaceError::Out)?;
+    let bundle = measure(&mut bundle, most)?;
+    Ok(Some(Taken { commit, file, bundle }))
+}
+
+/// The digest and the size of a plain file.
+pub(crate) fn measure_file(path: &Path, most: u64) -> Result<StoredBlob, WorkspaceError> {
+    measure(&mut open_plain(path).map_err(WorkspaceError::Out)?, most)
+}
+
+fn measure(file: &mut File, most: u64) -> Result<StoredBlob, WorkspaceError> {
+    let mut digest = Sha256::new();
+    let mut bytes = 0_u64;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let read = file.read(&mut buffer).map_err(WorkspaceError::Out)?;
+        if read == 0 {
+            break;
+        }
+        bytes += read as u64;
+        if bytes > most {
+            return Err(WorkspaceError::TooLarge(most));
+        }
+        digest.update(&buffer[..read]);
+    }
+    Ok(StoredBlob { sha256: HEXLOWER.encode(&digest.finalize()), bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::Mode;
+
+    use super::*;
+
+    #[test]
+    fn a_link_or_a_pipe_in_the_place_of_the_bundle_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path();
+        assert_eq!(take(out, 10).unwrap(), None);
+        fs::write(out.join("commit"), "ab".repeat(20)).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", out.join("work.bundle")).unwrap();
+        assert!(matches!(take(out, 10), Err(WorkspaceError::Out(_))));
+        fs::remove_file(out.join("work.bundle")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            out.join("work.bundle"),
+            rustix::fs::FileType::Fifo,
+            Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        assert!(matches!(take(out, 10), Err(WorkspaceError::Out(_))));
+        fs::remove_file(out.join("work.bundle")).unwrap();
+        fs::write(out.join("work.bundle"), "too much for it").unwrap();
+        assert!(matches!(take(out, 10), Err(WorkspaceError::TooLarge(10))));
+        let taken = take(out, 100).unwrap().unwrap();
+        assert_eq!((taken.commit, taken.bundle.bytes), ("ab".repeat(20), 15));
+    }
+}

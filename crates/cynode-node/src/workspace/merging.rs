@@ -1,0 +1,117 @@
+//! Putting commits together before the worker begins.
+
+use std::{io::Read, path::Path};
+
+use cynode_wire::nodes::{Assignment, Conflict, SandboxUse};
+use serde::{Deserialize, Serialize};
+
+use super::{WorkspaceError, checked_commit, open_plain};
+
+/// Most files of a conflict that are named.
+const MOST_FILES: usize = 100;
+/// Most bytes that are read of their names: more than so many of the longest.
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// What became of the commits that were to be put together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Merged {
+    /// The head of the workspace.
+    pub(crate) head: String,
+    /// Those that it comes from, in order.
+    pub(crate) commits: Vec<String>,
+    /// The one that did not fit. Those after it were left alone.
+    pub(crate) conflict: Option<Conflict>,
+    /// What it took.
+    #[serde(default)]
+    pub(crate) used: SandboxUse,
+}
+
+impl Merged {
+    /// The commits that whatever comes of the work must come from.
+    pub(crate) fn parents(&self) -> impl Iterator<Item = &str> {
+        let unfit = self.conflict.iter().map(|conflict| conflict.commit.as_str());
+        self.commits.iter().map(String::as_str).chain(unfit)
+    }
+}
+
+/// The program that puts commits together, inside a sandbox, and what it is told.
+///
+/// Done again it gives the same commits: who makes them, when and in what words depends on nothing but them and the task.
+pub(crate) fn merging(assignment: &Assignment) -> Result<Vec<String>, WorkspaceError> {
+    let task = assignment.task_id.to_string();
+    let mut argv = ["/bin/sh", "-eu", "-c", MERGING, "merge", &task].map(str::to_owned).to_vec();
+    for commit in &assignment.merge {
+        argv.push(checked_commit(commit)?.to_owned());
+    }
+    Ok(argv)
+}
+
+// Files were given to another user since git looked at them last, and nobody has changed them: their size and time say enough, also
+// in the second in which they were written. Else git compares them, and takes those for changed that do not come back as they are by
+// what the repository says about them, such as the ends of lines.
+// Attributes of the repository decide as they do for people, but marks have one length, by which they are found.
+const MERGING: &str = r#"
+task=$1
+shift
+cd /work
+mkdir -p .git/info
+echo '* conflict-marker-size=7' > .git/info/attributes
+merged=0
+for commit in "$@"; do
+    when=0
+    for side in HEAD "$commit"; do
+        at=$(git log -1 --format=%ct "$side" -- 2> /dev/null || echo 0)
+        case $at in '' | *[!0-9]* | ????????????*) at=0 ;; esac
+        [ "$at" -le "$when" ] || when=$at
+    done
+    export GIT_AUTHOR_DATE="@$when +0000" GIT_COMMITTER_DATE="@$when +0000"
+    [ ! -e .git/index ] || touch -t 203701010000 .git/index
+    status=0
+    git -c core.trustctime=false -c core.checkStat=minimal \
+        merge --quiet --ff --no-edit --no-verify --no-stat --no-autostash --allow-unrelated-histories --strategy=ort \
+        --message="Merge $(printf %.12s "$commit")
+
+Task: $task" "$commit" || status=$?
+    if [ "$status" = 1 ] && [ -e .git/MERGE_HEAD ]; then
+        git diff --name-only --no-ext-diff --diff-filter=U -z > /out/conflict
+        break
+    fi
+    [ "$status" = 0 ] || exit "$status"
+    merged=$((merged + 1))
+done
+touch .git/index
+git rev-parse --verify 'HEAD^{commit}' > /out/head
+echo "$merged" > /out/merged
+"#;
+
+/// Reads what the merging run left in `out`. What it may say is how far it came and where it stopped, and nothing else.
+pub(crate) fn merged(out: &Path, assignment: &Assignment) -> Result<Merged, WorkspaceError> {
+    let odd = |what: &str| WorkspaceError::Out(std::io::Error::other(what.to_owned()));
+    let text = |name: &str| {
+        let mut text = String::new();
+        let file = open_plain(&out.join(name)).map_err(WorkspaceError::Out)?;
+        file.take(100).read_to_string(&mut text).map_err(WorkspaceError::Out)?;
+        Ok::<_, WorkspaceError>(text.trim_end().to_owned())
+    };
+    let head = checked_commit(&text("head")?)?.to_owned();
+    let count: usize = text("merged")?.parse().map_err(|_| odd("it is no number"))?;
+    let commits = assignment.merge.get(..count).ok_or_else(|| odd("the number is too large"))?;
+    let commits = commits.to_vec();
+    let conflict = match assignment.merge.get(count) {
+        None => None,
+        Some(commit) => {
+            let files = files(&out.join("conflict"))?;
+            Some(Conflict { commit: commit.clone(), with: commits.clone(), files })
+        }
+    };
+    Ok(Merged { head, commits, conflict, used: SandboxUse::default() })
+}
+
+/// The files of a conflict, the first of them. A name need not be text.
+fn files(path: &Path) -> Result<Vec<String>, WorkspaceError> {
+    let mut bytes = Vec::new();
+    let file = open_plain(path).map_err(WorkspaceError::Out)?;
+    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(WorkspaceError::Out)?;
+    let names = bytes.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.take(MOST_FILES).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}

@@ -1,0 +1,117 @@
+//! Files that checks go by, as they were before the change.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+use super::{PATIENCE, WorkspaceError, checked_commit, copy, git, open_plain};
+use crate::{
+    host::{self, Host},
+    store::{self, JobDir, Store},
+};
+
+/// Most bytes that are read of what could not be put back.
+const MOST_BYTES: u64 = 256 * 1024;
+
+/// A file that could not be put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spoilt {
+    /// Where it belongs.
+    pub(crate) path: String,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// Makes what files are put back from: a repository beside the workspace, which no check ever sees. It also has the commit that is
+/// checked, when that is one.
+pub(crate) async fn source(
+    host: &Host,
+    store: &Store,
+    dir: &JobDir,
+    mirror: &Path,
+    from: &str,
+    checked: Option<&str>,
+    paths: &[String],
+) -> Result<(), WorkspaceError> {
+    let from = checked_commit(from)?;
+    let source = dir.source();
+    store.discard(&source)?;
+    store::private_dir(&source)?;
+    let mut init = git(host);
+    init.args(["init", "--quiet", "--bare", "--template="]).arg(&source);
+    host::run("git init", init, PATIENCE).await?;
+    let mut wanted = vec![format!("{from}:refs/heads/pinned")];
+    if let Some(checked) = checked {
+        wanted.push(format!("{}:refs/heads/checked", checked_commit(checked)?));
+    }
+    copy(host, mirror, &source, &["--depth=1"], &wanted).await?;
+    let lines: String = paths.iter().map(|path| format!("{path}\n")).collect();
+    let write = || {
+        fs::write(source.join("paths"), lines)?;
+        fs::create_dir_all(source.join("info"))?;
+        // Byte for byte: what the change says about files must not change these.
+        fs::write(
+            source.join("info/attributes"),
+            "* -text !eol !ident !filter !working-tree-encoding\n",
+        )
+    };
+    write().map_err(WorkspaceError::Out)
+}
+
+/// The program that puts files back, inside a sandbox with the source, and what it is told.
+pub(crate) fn pinning(from: &str) -> Result<Vec<String>, WorkspaceError> {
+    let words = ["/bin/sh", "-eu", "-c", PINNING, "pin", checked_commit(from)?];
+    Ok(words.map(str::to_owned).to_vec())
+}
+
+// The indexes are in the source: git knows by them which files are still as it has put them, and leaves those alone. First all files of
+// the commit are as it has them, whatever the check before did to them; then those that checks go by are as they were before the change.
+const PINNING: &str = r#"
+from=$1
+export GIT_DIR=/source GIT_WORK_TREE=/work
+cd /work
+if [ -e /source/files ] && git rev-parse --quiet --verify refs/heads/checked > /source/head; then
+    mv /source/info/attributes /source/attributes
+    export GIT_INDEX_FILE=/source/checked
+    [ -e /source/checked ] || git read-tree refs/heads/checked
+    git update-index -q --refresh || true
+    git checkout-index --force --index --all
+    unset GIT_INDEX_FILE
+    mv /source/attributes /source/info/attributes
+fi
+if [ ! -e /source/files ]; then
+    while IFS= read -r path; do
+        printf '%s:%s\n' "$from" "$path"
+    done < /source/paths | git cat-file --batch-check='%(objecttype)' > /source/types
+    while IFS= read -r path <&3 && IFS= read -r type <&4; do
+        [ "$type" != blob ] || printf '%s\n' "$path"
+    done 3< /source/paths 4< /source/types > /source/files.new
+    git read-tree "$from"
+    mv /source/files.new /source/files
+fi
+: > /source/now
+: > /out/spoilt
+while IFS= read -r path; do
+    if [ -d "$path" ] && [ ! -L "$path" ]; then
+        printf '%s\n' "$path" >> /out/spoilt
+    else
+        printf '%s\n' "$path" >> /source/now
+    fi
+done < /source/files
+git checkout-index --force --index --stdin < /source/now
+"#;
+
+/// Reads which files could not be put back.
+pub(crate) fn spoilt(out: &Path) -> Result<Vec<Spoilt>, WorkspaceError> {
+    let mut text = String::new();
+    let read = open_plain(&out.join("spoilt"))
+        .and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    if read.map_err(WorkspaceError::Out)? as u64 > MOST_BYTES {
+        return Err(WorkspaceError::Out(io::Error::other("there is too much of it")));
+    }
+    let reason = "it was a file before the change and is a directory now";
+    let each = text.lines();
+    Ok(each.map(|path| Spoilt { path: path.to_owned(), reason: reason.to_owned() }).collect())
+}
