@@ -458,10 +458,7 @@ impl Decision for Reviewed {
 impl Reviewed {
     /// The findings, as everybody else has them.
     pub fn findings(&self) -> Vec<Finding> {
-        let told = |finding: &FindingMade| Finding {
-            severity: finding.severity,
-            text: finding.text.trim().to_owned(),
-        };
+        let told = |finding: &FindingMade| Finding::new(finding.severity, finding.text.trim());
         self.findings.iter().map(told).collect()
     }
 }

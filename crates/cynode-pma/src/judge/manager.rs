@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{Outcome, fence};
 use crate::desk::{Desk, Trouble};
 
+mod delivery;
 mod dispatch;
 mod failure;
 mod plan;
@@ -41,7 +42,9 @@ pub async fn work(desk: &Desk<'_>) -> Result<Outcome, Trouble> {
         HandoffRequest::Verify(judge) => verify::verify(desk, judge).await,
         HandoffRequest::Failure { .. } => failure::failure(desk).await.map(answered),
         HandoffRequest::Report { report } => report::report(desk, report).await.map(answered),
-        HandoffRequest::Summarise { units } => summary::summarise(desk, units).await.map(answered),
+        HandoffRequest::Summarise { units, answer } => {
+            summary::summarise(desk, units, answer.as_ref()).await.map(answered)
+        }
         HandoffRequest::Schedule { schedule, text } => {
             summary::schedule(desk, schedule, text).await.map(answered)
         }

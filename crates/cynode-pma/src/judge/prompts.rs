@@ -340,7 +340,7 @@ pub fn summarise(
     let task = fence("Task", task, TASK);
     let criteria = fences("What had to be shown", criteria, ITEM.0, ITEM.1);
     let units = units.iter().take(20).map(|(title, findings, output)| {
-        let found: Vec<_> = findings.iter().take(5).map(|it| line(&it.text, 100)).collect();
+        let found: Vec<_> = findings.iter().take(5).map(|it| line(&it.told(), 100)).collect();
         let found = if found.is_empty() { "nothing".to_owned() } else { found.join("; ") };
         format!("{}; noted: {found}; brought: {}", line(title, 200), line(output, 300))
     });

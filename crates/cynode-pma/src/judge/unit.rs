@@ -1,6 +1,7 @@
 //! What the plan says of a unit: the payload that comes back when the unit is sent and when its result is judged.
 
 use cynode_core::{
+    evidence::Check,
     judgement::{IssueScope, UnitKind},
     workflow::plan::{Plan, PlannedUnit, UnitKey},
 };
@@ -23,6 +24,16 @@ pub struct UnitPayload {
     /// How often work had been sent back when the unit was made.
     #[serde(default)]
     pub iteration: u32,
+    /// What is run over its result: its own checks, and the project's where it is what the whole plan leaves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+}
+
+impl UnitPayload {
+    /// A unit of the first round.
+    pub const fn new(kind: UnitKind, scope: IssueScope, brief: Brief) -> Self {
+        Self { kind, scope, brief, iteration: 0, checks: Vec::new() }
+    }
 }
 
 /// What the agent of a unit is told.
@@ -44,13 +55,6 @@ pub struct Brief {
     /// What is to be mended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-}
-
-/// A command that shows something.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// Program and arguments.
-    pub argv: Vec<String>,
 }
 
 impl UnitPayload {

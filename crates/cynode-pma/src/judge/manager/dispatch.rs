@@ -86,7 +86,10 @@ impl Scene<'_> {
         let assignment = assign(payload.scope, payload.kind);
         Ok(Work {
             role: assignment.role,
-            worker: self.worker(assignment),
+            worker: match payload.kind {
+                UnitKind::Integration => WorkerChoice::Merge,
+                _ => self.worker(assignment),
+            },
             context: self.context(unit, &payload),
             models: vec![assignment.tier.model_id()],
             tools: None,
@@ -94,7 +97,9 @@ impl Scene<'_> {
             placement: self.placement(),
             commit: match payload.kind {
                 UnitKind::Review | UnitKind::Test => CommitRule::Never,
-                UnitKind::Implementation | UnitKind::Fix => CommitRule::Required,
+                UnitKind::Implementation | UnitKind::Integration | UnitKind::Fix => {
+                    CommitRule::Required
+                }
                 UnitKind::Init | UnitKind::Spec | UnitKind::Design => CommitRule::IfChanged,
             },
         })
@@ -106,8 +111,12 @@ impl Scene<'_> {
         for key in keys.map(|name| format!("{WORKERS}.{name}")) {
             let Some(value) = preference(self.preferences, &key) else { continue };
             match serde_json::from_value(value.clone()) {
-                Ok(worker) => return worker,
-                Err(_) => {
+                Ok(
+                    worker @ (WorkerChoice::Acp { .. }
+                    | WorkerChoice::Command { .. }
+                    | WorkerChoice::Scripted { .. }),
+                ) => return worker,
+                Ok(WorkerChoice::Checks { .. } | WorkerChoice::Merge) | Err(_) => {
                     tracing::warn!(event = "preference.unusable", key, "it names no worker");
                 }
             }
@@ -144,10 +153,11 @@ impl Scene<'_> {
             | UnitKind::Spec
             | UnitKind::Design
             | UnitKind::Implementation
+            | UnitKind::Integration
             | UnitKind::Fix => {}
         }
         constraints.extend(brief.checks.iter().map(|check| {
-            format!("This must succeed in the end: `{}`", check.argv.join(" ").replace('`', "'"))
+            format!("This must succeed in the end: `{}`", check.told().replace('`', "'"))
         }));
         let mut patterns = self.project.patterns.clone();
         if !self.project.build_commands.is_empty() {
@@ -176,7 +186,7 @@ impl Scene<'_> {
     /// was found.
     fn answers_for_the_task(&self, kind: UnitKind, iteration: u32) -> bool {
         match kind {
-            UnitKind::Init => false,
+            UnitKind::Init | UnitKind::Integration => false,
             UnitKind::Fix => iteration == 0,
             UnitKind::Spec | UnitKind::Design | UnitKind::Review | UnitKind::Test => true,
             UnitKind::Implementation => {
@@ -201,6 +211,7 @@ impl Scene<'_> {
             | UnitKind::Spec
             | UnitKind::Design
             | UnitKind::Implementation
+            | UnitKind::Integration
             | UnitKind::Fix
                 if whole =>
             {
@@ -210,6 +221,7 @@ impl Scene<'_> {
             | UnitKind::Spec
             | UnitKind::Design
             | UnitKind::Implementation
+            | UnitKind::Integration
             | UnitKind::Fix => {
                 format!("{} (The whole task: {task})", title.trim_end_matches('.'))
             }

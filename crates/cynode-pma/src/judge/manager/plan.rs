@@ -102,6 +102,7 @@ async fn first(desk: &Desk<'_>, task: &TaskFacts, request: &Request<'_>) -> Resu
     let fixed = stages.iter().filter(|stage| stage.units == Units::One).count();
     let several = stages.iter().any(|stage| stage.units == Units::Several);
     let most = most_steps(desk);
+    let steps = most;
     let least = fixed + usize::from(several);
     if most < least {
         let why = format!("this workflow needs {least} steps, and only {most} may be planned");
@@ -116,7 +117,7 @@ async fn first(desk: &Desk<'_>, task: &TaskFacts, request: &Request<'_>) -> Resu
         return Err(Trouble::Transient("the plan has no units".into()));
     }
     let stop = if made.units.len() > most { Stop::MaxSteps } else { Stop::GoalMet };
-    let plan = build::plan(desk, task, &known, &made, most).await?;
+    let plan = build::plan(desk, task, &known, &made, most, steps).await?;
     Ok(Made::Plan { plan, known: Box::new(known), stop })
 }
 
@@ -203,11 +204,14 @@ async fn again(
     request: &Request<'_>,
 ) -> Result<Made, Trouble> {
     let options = options(desk);
+    let commands = super::project(desk).build_commands;
     let mut plan = before.clone();
     let mut said = false;
     for feedback in request.feedback {
         match Revision::read(feedback) {
-            Some(revision) => plan = extend::revised(&plan, &revision, options, task)?,
+            Some(revision) => {
+                plan = extend::revised(&plan, &revision, options, task, &commands)?;
+            }
             None => said = true,
         }
     }

@@ -1,28 +1,39 @@
 //! What came of a task, and what a schedule means.
 
 use cynode_core::{ids::TaskId, names::TaskName};
-use cynode_wire::handoffs::{EndedUnit, HandoffAnswer};
+use cynode_wire::{
+    handoffs::{EndedUnit, HandoffAnswer},
+    workflow::EndedWait,
+};
 use serde_json::{Value, json};
 
-use super::super::{
-    context::failed_with,
-    decisions::{ScheduleRead, ScheduledTask, Summarised},
-    fence, prompts,
+use super::{
+    super::{
+        context::failed_with,
+        decisions::{ScheduleRead, ScheduledTask, Summarised},
+        fence, prompts,
+    },
+    delivery::{self, Delivered},
 };
 use crate::desk::{Desk, Trouble};
 
 pub(super) async fn summarise(
     desk: &Desk<'_>,
-    units: &[EndedUnit],
+    ended: &[EndedUnit],
+    answer: Option<&EndedWait>,
 ) -> Result<HandoffAnswer, Trouble> {
     let task = super::task(desk)?;
-    let units: Vec<_> = units
+    let units: Vec<_> = ended
         .iter()
         .map(|unit| (unit.title.clone(), unit.findings.clone(), unit.output.to_string()))
         .collect();
     let question = prompts::summarise(&task.description, &super::criteria(task), &units);
     let Summarised { summary } = desk.think(&question).await?;
-    Ok(HandoffAnswer::Summarised { summary: fence::clean(&summary, 8_000) })
+    let summary = fence::clean(&summary, 8_000);
+    match delivery::deliver(desk, ended, &summary, answer).await? {
+        Delivered::As(pull_request) => Ok(HandoffAnswer::Summarised { summary, pull_request }),
+        Delivered::Ask(question) => Ok(HandoffAnswer::Ask { question }),
+    }
 }
 
 pub(super) async fn schedule(

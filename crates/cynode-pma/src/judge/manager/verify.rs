@@ -6,6 +6,7 @@ use cynode_core::judgement::{
     review::{Issues, Next, ReviewOptions, Verdict, after_review, after_tests},
 };
 use cynode_wire::{
+    evidence::Evidence,
     handoffs::{Analysed, AnalysisStatus, HandoffAnswer, Judge, Judged, JudgedOutcome},
     reports::{ReportKind, ReportPayload, ReviewFeedback, ReviewVerdict, TestResults},
     workflow::{Finding, Severity},
@@ -39,7 +40,14 @@ pub(super) async fn verify(desk: &Desk<'_>, judge: &Judge) -> Result<Outcome, Tr
         let why = format!("the worker itself says that it failed: {why}");
         return Ok(redo(vec![critical(why)], "the result says that it failed"));
     }
-    match payload.kind {
+    let shown = judge.evidence.clone().unwrap_or_default();
+    if !shown.holds()
+        && let Some(outcome) = spoken_against(desk, judge, &shown)
+    {
+        return Ok(outcome);
+    }
+    let waived = (!shown.holds()).then(|| NEED_NOT_PASS.to_owned());
+    let outcome = match payload.kind {
         UnitKind::Review => review(desk, judge, &payload).await,
         UnitKind::Test => Ok(test(desk, judge, &payload)),
         UnitKind::Init
@@ -47,7 +55,79 @@ pub(super) async fn verify(desk: &Desk<'_>, judge: &Judge) -> Result<Outcome, Tr
         | UnitKind::Design
         | UnitKind::Implementation
         | UnitKind::Fix => ordinary(desk, judge).await,
+        // Nobody made anything: what was put together is checked, and that is all.
+        UnitKind::Integration => {
+            let note = "what was made beside each other was put together";
+            Ok(judged(JudgedOutcome::Accept, Vec::new(), Vec::new(), note))
+        }
+    };
+    Ok(with_evidence(outcome?, &shown, waived))
+}
+
+/// Why a result is taken though checks do not hold, when the installation wants it so.
+const NEED_NOT_PASS: &str =
+    "checks need not pass here (agents.project_manager.review.require_tests_pass)";
+
+/// What follows a result that evidence speaks against. No model and no analyst is asked: it is not done. `None` when checks need not pass.
+fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Outcome> {
+    let options = options(desk);
+    let findings = shown.findings();
+    let used = judge.unit_attempt.saturating_sub(1);
+    let failing = findings.iter().filter(|it| it.severity == Severity::Critical).count();
+    match after_tests(true, used, &options) {
+        Next::Accept | Next::ProceedNoted => None,
+        Next::Revise => {
+            let round = used + 1;
+            let most = options.max_review_iterations;
+            let note =
+                format!("{failing} things speak against the result: revision {round} of {most}");
+            Some(judged(JudgedOutcome::Redo, findings, Vec::new(), note))
+        }
+        Next::Escalate => {
+            if let Some(said) = answers::read(judge.answer.as_ref()) {
+                let waived =
+                    matches!(said, Said::Proceed).then(|| "a person took it as it is".to_owned());
+                return Some(with_waiver(by_person(said, JudgedOutcome::Redo, findings), waived));
+            }
+            let listed: String = findings
+                .iter()
+                .filter(|finding| finding.severity == Severity::Critical)
+                .take(10)
+                .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
+                .collect();
+            let title = fence::line(&judge.title, 200);
+            let times = judge.unit_attempt;
+            Some(ask(format!(
+                "After {times} attempts this still speaks against `{title}`:{listed}\n{CHOICES}"
+            )))
+        }
     }
+}
+
+/// A judgement with what the checks noted beside it.
+fn with_evidence(outcome: Outcome, shown: &Evidence, waived: Option<String>) -> Outcome {
+    let mut outcome = with_waiver(outcome, waived);
+    if let Outcome::Answer(answer) = &mut outcome
+        && let HandoffAnswer::Judged(judged) = answer.as_mut()
+    {
+        for finding in shown.findings() {
+            if !judged.findings.contains(&finding) && judged.findings.len() < MOST {
+                judged.findings.push(finding);
+            }
+        }
+        judged.findings.sort_by_key(|finding| finding.severity);
+    }
+    outcome
+}
+
+fn with_waiver(mut outcome: Outcome, waived: Option<String>) -> Outcome {
+    if let Outcome::Answer(answer) = &mut outcome
+        && let HandoffAnswer::Judged(judged) = answer.as_mut()
+        && judged.outcome == JudgedOutcome::Accept
+    {
+        judged.waived = waived;
+    }
+    outcome
 }
 
 /// Why an output is no success by its own words.
@@ -78,7 +158,7 @@ fn failed(output: &Value) -> Option<String> {
 }
 
 fn critical(text: String) -> Finding {
-    Finding { severity: Severity::Critical, text }
+    Finding::new(Severity::Critical, text)
 }
 
 fn judged(
@@ -90,10 +170,15 @@ fn judged(
     findings.truncate(MOST);
     for finding in &mut findings {
         finding.text = fence::clean(&finding.text, 1_500);
+        for words in [&mut finding.at, &mut finding.how_to_fix] {
+            *words =
+                words.as_deref().map(|text| fence::line(text, 300)).filter(|it| !it.is_empty());
+        }
     }
     let note = note.into();
     let by_person = false;
-    let judged = Judged { outcome, findings, recommended_actions, note, by_person };
+    let waived = None;
+    let judged = Judged { outcome, findings, recommended_actions, note, by_person, waived };
     answered(HandoffAnswer::Judged(judged))
 }
 
@@ -126,10 +211,7 @@ fn decided(said: Said, otherwise: JudgedOutcome, mut findings: Vec<Finding>) -> 
             judged(JudgedOutcome::Accept, findings, Vec::new(), "a person took it as it is")
         }
         Said::Words(words) => {
-            findings.insert(
-                0,
-                Finding { severity: Severity::Major, text: format!("a person says: {words}") },
-            );
+            findings.insert(0, Finding::new(Severity::Major, format!("a person says: {words}")));
             judged(otherwise, findings, Vec::new(), "a person said what is to be done")
         }
     }
@@ -148,7 +230,7 @@ async fn review(desk: &Desk<'_>, judge: &Judge, payload: &UnitPayload) -> Result
     };
     if findings.is_empty() && verdict == Verdict::ChangesRequested {
         let text = told(&feedback.summary, "the review wants changes and does not say which");
-        findings.push(Finding { severity: Severity::Major, text });
+        findings.push(Finding::new(Severity::Major, text));
     }
     let issues = counted(&findings);
     Ok(match after_review(verdict, issues, payload.iteration, &options) {
@@ -180,7 +262,7 @@ fn escalated(judge: &Judge, payload: &UnitPayload, findings: Vec<Finding>, what:
         .iter()
         .filter(|finding| matches!(finding.severity, Severity::Critical | Severity::Major))
         .take(10)
-        .map(|finding| format!("\n- {}", fence::line(&finding.text, 300)))
+        .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
         .collect();
     ask(format!(
         "After {} revisions the {what} is still not good:{issues}\n{CHOICES}",
@@ -234,8 +316,7 @@ async fn approved(
     let TestsChosen { why, commands, needed } = desk.think(&question).await?;
     let why = fence::line(&why, 500);
     Ok(if needed {
-        findings
-            .insert(0, Finding { severity: Severity::Note, text: format!("{TESTS_WANTED}{why}") });
+        findings.insert(0, Finding::new(Severity::Note, format!("{TESTS_WANTED}{why}")));
         let commands = commands.iter().map(|command| fence::line(command, 300)).collect();
         judged(
             JudgedOutcome::Revise,
@@ -306,11 +387,11 @@ fn failures(
         .failures
         .iter()
         .take(20)
-        .map(|text| Finding { severity, text: fence::line(text, 500) })
+        .map(|text| Finding::new(severity, fence::line(text, 500)))
         .collect();
     if findings.is_empty() {
         let text = told(summary, "tests failed, and nobody said which");
-        findings.push(Finding { severity, text });
+        findings.push(Finding::new(severity, text));
     }
     findings
 }
@@ -384,7 +465,7 @@ fn merged(title: &str, analysed: &[Analysed], options: ReviewOptions) -> Outcome
         }
         if !grave && issues.minor == 0 {
             let text = "an analyst found it not good and did not say why".to_owned();
-            findings.push(Finding { severity: Severity::Major, text });
+            findings.push(Finding::new(Severity::Major, text));
         }
         return judged(JudgedOutcome::Redo, findings, actions, "an analyst found it not good");
     }
@@ -392,7 +473,7 @@ fn merged(title: &str, analysed: &[Analysed], options: ReviewOptions) -> Outcome
         let open: String = findings
             .iter()
             .take(10)
-            .map(|finding| format!("\n- {}", fence::line(&finding.text, 300)))
+            .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
             .collect();
         let about = fence::line(title, 200);
         return ask(format!("It cannot be told whether `{about}` is done:{open}\n{CHOICES}"));

@@ -63,7 +63,7 @@ fn the_questions_are_in_these_words() {
         attempts_left: 1,
         why: "the job failed: timeout",
     };
-    let found = vec![Finding { severity: Severity::Minor, text: "no animation".into() }];
+    let found = vec![Finding::new(Severity::Minor, "no animation")];
     let units = [("Add the toggle".to_owned(), found, "{\"commit\":\"abc\"}".to_owned())];
     for (name, words) in [
         (
@@ -106,7 +106,7 @@ fn everywhere(text: &str, times: usize) -> Vec<String> {
         patterns: map,
         build_commands: many.clone(),
     };
-    let finding = Finding { severity: Severity::Minor, text: text.to_owned() };
+    let finding = Finding::new(Severity::Minor, text.to_owned());
     let units: Vec<_> = (0..times)
         .map(|_| (text.to_owned(), vec![finding.clone(); times], text.to_owned()))
         .collect();

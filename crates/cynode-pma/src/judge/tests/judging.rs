@@ -1,7 +1,11 @@
 use std::collections::BTreeMap;
 
-use cynode_core::agents::AgentRole;
+use cynode_core::{
+    agents::AgentRole,
+    evidence::{Check, Odd, Tally},
+};
 use cynode_wire::{
+    evidence::{CheckResult, Evidence},
     handoffs::{
         Analysed, AnalysisStatus, Handoff, HandoffAnswer, HandoffRequest, Judge, JudgedOutcome,
         Planned, Revision,
@@ -52,6 +56,11 @@ fn wants_changes(critical: usize, major: usize, minor: usize) -> Value {
     })
 }
 
+fn placed(finding: Finding) -> Finding {
+    let (at, how_to_fix) = (Some("src/main.rs:1".to_owned()), Some("mend it".to_owned()));
+    Finding { at, how_to_fix, ..finding }
+}
+
 fn reviewed(unit: &str, kind: ReportKind, details: Value) -> Vec<ReportView> {
     vec![report(AgentRole::Reviewer, unit, kind, details)]
 }
@@ -76,14 +85,8 @@ async fn the_first_and_second_failed_review_go_back_and_the_third_goes_on_with_t
         assert_eq!(
             judgement.findings,
             [
-                Finding {
-                    severity: Severity::Major,
-                    text: "src/main.rs:1: no test (mend it)".into()
-                },
-                Finding {
-                    severity: Severity::Minor,
-                    text: "src/main.rs:1: spaces (mend it)".into()
-                },
+                placed(Finding::new(Severity::Major, "no test")),
+                placed(Finding::new(Severity::Minor, "spaces")),
             ]
         );
         outcomes.push((judgement.outcome, judgement.note));
@@ -183,7 +186,7 @@ async fn the_last_verdict_counts_and_a_bare_no_is_told_by_its_summary() {
     assert_eq!(judgement.outcome, JudgedOutcome::Revise);
     assert_eq!(
         judgement.findings,
-        [Finding { severity: Severity::Major, text: "That is what I did.".to_owned() }]
+        [Finding::new(Severity::Major, "That is what I did.".to_owned())]
     );
 }
 
@@ -224,10 +227,7 @@ async fn tests_pass_by_what_the_tester_counted_and_not_by_the_word() {
     assert_eq!(claimed.outcome, JudgedOutcome::Revise, "a yes with failures is no yes");
     let bad = outcome(tested(no, failed.clone(), 1)).await;
     assert_eq!(bad.outcome, JudgedOutcome::Revise);
-    assert_eq!(
-        bad.findings,
-        [Finding { severity: Severity::Major, text: "sums_are_right".to_owned() }]
-    );
+    assert_eq!(bad.findings, [Finding::new(Severity::Major, "sums_are_right".to_owned())]);
     let last = tested(no, failed.clone(), 2);
     assert!(asked(verified(&last, &script).await).starts_with("After 2 revisions the test"));
     let mut loose = tested(no, failed, 2);
@@ -240,7 +240,7 @@ async fn tests_pass_by_what_the_tester_counted_and_not_by_the_word() {
 // Units that an analyst judges.
 
 fn analysed(status: AnalysisStatus, findings: &[Severity]) -> Analysed {
-    let found = |severity: &Severity| Finding { severity: *severity, text: "found".to_owned() };
+    let found = |severity: &Severity| Finding::new(*severity, "found");
     Analysed {
         task_id: task_id(),
         status,
@@ -286,6 +286,99 @@ async fn findings_of_an_analyst_decide_what_follows() {
         }
     }
     assert!(script.kinds().is_empty());
+}
+
+fn shown(tally: Tally) -> Evidence {
+    let check = CheckResult {
+        check: Check::line("make test"),
+        tally,
+        rounds: 2,
+        exit_code: Some(2),
+        sha256: String::new(),
+        excerpt: "1 of 3 failed".into(),
+        milliseconds: 9,
+    };
+    Evidence { commit: Some("c".repeat(40)), checks: vec![check], odd: Vec::new() }
+}
+
+/// What follows evidence about an attempt, and what else was asked.
+async fn weighed(evidence: Evidence, attempt: u32, words: Option<&str>) -> HandoffAnswer {
+    let mut handoff = developed(json!({ "status": "completed" })).await;
+    if let HandoffRequest::Verify(judge) = &mut handoff.request {
+        judge.evidence = Some(evidence);
+        judge.unit_attempt = attempt;
+        judge.answer = words.map(said);
+    }
+    handoff.delegated = vec![analysed(AnalysisStatus::Pass, &[])];
+    let script = Script::of(&[]);
+    let outcome = verified(&handoff, &script).await;
+    assert_eq!(script.questions(), [""; 0], "no model is asked");
+    answer(outcome)
+}
+
+#[tokio::test]
+async fn evidence_against_a_result_sends_it_back_twice_and_then_asks_a_person() {
+    let text = "the check `make test` does not hold (exit code 2, expected 0):\n1 of 3 failed";
+    let found = Finding::new(Severity::Critical, text);
+    for attempt in [1, 2] {
+        let HandoffAnswer::Judged(judged) = weighed(shown(Tally::Failed), attempt, None).await
+        else {
+            panic!("no judgement")
+        };
+        assert_eq!((judged.outcome, judged.findings), (JudgedOutcome::Redo, vec![found.clone()]));
+    }
+    let HandoffAnswer::Ask { question } = weighed(shown(Tally::Failed), 3, None).await else {
+        panic!("no question")
+    };
+    assert!(question.contains("After 3 attempts") && question.contains("make test"), "{question}");
+    let HandoffAnswer::Judged(judged) = weighed(shown(Tally::Failed), 3, Some("proceed")).await
+    else {
+        panic!("no judgement")
+    };
+    let waived = Some("a person took it as it is".to_owned());
+    assert_eq!(
+        (judged.outcome, judged.waived, judged.by_person),
+        (JudgedOutcome::Accept, waived, true)
+    );
+}
+
+#[tokio::test]
+async fn good_evidence_is_noted_and_the_analyst_decides() {
+    for (tally, findings) in [
+        (Tally::Passed, vec![]),
+        (
+            Tally::Flaky,
+            vec![Finding::new(
+                Severity::Minor,
+                "the check `make test` holds only sometimes (2 runs)",
+            )],
+        ),
+    ] {
+        let HandoffAnswer::Judged(judged) = weighed(shown(tally), 1, None).await else {
+            panic!("no judgement")
+        };
+        let waived = None;
+        assert_eq!(
+            (judged.outcome, judged.findings, judged.waived),
+            (JudgedOutcome::Accept, findings, waived)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_removed_test_speaks_against_a_result_whose_checks_all_hold() {
+    let odd = vec![Odd::TestRemoved { path: "tests/a.py".into() }];
+    let evidence = Evidence { odd, ..shown(Tally::Passed) };
+    let HandoffAnswer::Judged(judged) = weighed(evidence, 1, None).await else {
+        panic!("no judgement")
+    };
+    let text = "the test `tests/a.py` was removed, and nobody asked for that";
+    let found = Finding {
+        at: Some("tests/a.py:1".into()),
+        how_to_fix: Some("bring it back".into()),
+        ..Finding::new(Severity::Critical, text)
+    };
+    assert_eq!((judged.outcome, judged.findings), (JudgedOutcome::Redo, vec![found]));
 }
 
 #[tokio::test]

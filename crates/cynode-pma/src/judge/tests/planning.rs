@@ -1,10 +1,16 @@
+use std::collections::BTreeSet;
+
 use cynode_core::{
     judgement::WorkClass,
     models::Tier,
-    workflow::{instructions::InstructionKind, waits::WaitReason},
+    workflow::{
+        instructions::InstructionKind,
+        plan::{UnitKey, finals, leaves_files},
+        waits::WaitReason,
+    },
 };
 use cynode_wire::{
-    handoffs::{HandoffRequest, Planned, Revision},
+    handoffs::{HandoffRequest, Planned, Revision, UnitsConflict},
     workflow::{EndedWait, Feedback, Finding, Resolution, Severity},
 };
 use proptest::prelude::*;
@@ -244,7 +250,7 @@ async fn paths_that_lead_elsewhere_do_not_reach_an_agent() {
     let (planned, _) = of(&[class("quick_fix"), plan(&[hostile])]).await;
     let brief = &planned.plan.steps()[0].payload["brief"];
     assert_eq!(brief["files_to_modify"], json!(["src/main.rs"]));
-    assert_eq!(brief["checks"], json!([{"argv": ["cargo", "test"]}]));
+    assert_eq!(brief["checks"], json!([{"argv": ["cargo", "test"], "if_runnable": true}]));
 }
 
 #[tokio::test]
@@ -324,15 +330,76 @@ async fn no_question_carries_what_was_thought_before_it() {
     assert!(script.questions().iter().all(|question| !question.contains(secret)));
 }
 
+fn changing(title: &str, files: &[&str], after: &[&str]) -> Value {
+    let mut unit = unit(title);
+    unit["files_to_modify"] = json!(files);
+    unit["depends_on"] = json!(after);
+    unit
+}
+
+#[tokio::test]
+async fn units_that_change_different_files_are_done_beside_each_other_and_put_together() {
+    let units = [
+        changing("Left", &["a.rs"], &[]),
+        changing("Right", &["b.rs"], &[]),
+        changing("Same as left", &["a.rs", "c.rs"], &[]),
+        changing("Over both", &["d.rs"], &["Left", "Right"]),
+        changing("Who knows", &[], &[]),
+    ];
+    let (planned, _) = of(&[class("feature_request"), scope("medium"), plan(&units)]).await;
+    assert_eq!(
+        shape(&planned),
+        [
+            "left (implementation) after nothing",
+            "right (implementation) after nothing",
+            "same-as-left (implementation) after left",
+            "integrate (integration) after left, right",
+            "over-both (implementation) after left, right, integrate",
+            "integrate-2 (integration) after same-as-left, over-both",
+            "who-knows (implementation) after left, right, same-as-left, over-both, integrate-2",
+            "review (review) after left, right, same-as-left, over-both, who-knows",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_last_that_leaves_files_is_checked_by_the_projects_own_commands() {
+    let mut first = changing("Left", &["a.rs"], &[]);
+    first["checks"] = json!([{ "argv": ["sh", "left.sh"] }, { "argv": ["see that it works"] }]);
+    let units = [first, changing("Right", &["b.rs"], &[])];
+    let words = ("AGENTS.md", "# Shop\n\nPages.\n\n## Build\n\n```sh\ncargo build\n```\n");
+    let script = Script::of(&[class("feature_request"), scope("medium"), plan(&units)]);
+    let tools = Tools::with_files(&[words, CODE]);
+    let planned = planned(run(&handoff("Do something", planning()), &script, &tools).await);
+    let checks: Vec<_> = planned
+        .plan
+        .steps()
+        .iter()
+        .map(|unit| json!([unit.key.as_str(), unit.payload["checks"]]))
+        .collect();
+    let own = json!([{ "argv": ["sh", "left.sh"], "if_runnable": true }]);
+    let projects = json!([{ "argv": ["sh", "-c", "cargo build"], "unless_before": true }]);
+    assert_eq!(
+        checks,
+        [
+            json!(["left", own]),
+            json!(["right", null]),
+            json!(["integrate", projects]),
+            json!(["review", null]),
+        ]
+    );
+}
+
 // Plans that are made anew.
 
 fn finding(severity: Severity, text: &str) -> Finding {
-    Finding { severity, text: text.to_owned() }
+    Finding::new(severity, text.to_owned())
 }
 
 fn sent_back(unit: &str, findings: Vec<Finding>, actions: &[&str]) -> Feedback {
     let recommended_actions = actions.iter().map(|it| (*it).to_owned()).collect();
-    Revision { unit: unit.parse().unwrap(), findings, recommended_actions }.feedback()
+    Revision { unit: unit.parse().unwrap(), findings, recommended_actions, conflict: None }
+        .feedback()
 }
 
 async fn again(
@@ -423,6 +490,41 @@ async fn tests_that_are_wanted_are_added_and_failures_are_mended_and_tested_agai
 }
 
 #[tokio::test]
+async fn changes_that_do_not_fit_get_somebody_who_makes_them_fit_and_are_put_together_again() {
+    let units = [
+        changing("Left", &["a.rs"], &[]),
+        changing("Right", &["b.rs"], &[]),
+        changing("Third", &["c.rs"], &[]),
+    ];
+    let (planned, _) = of(&[class("feature_request"), scope("medium"), plan(&units)]).await;
+    let conflict = UnitsConflict {
+        unit: "right".parse().unwrap(),
+        with: vec!["left".parse().unwrap()],
+        files: vec!["shared.rs".into()],
+    };
+    let (findings, recommended_actions) = (Vec::new(), Vec::new());
+    let unit = "integrate".parse().unwrap();
+    let revision = Revision { unit, findings, recommended_actions, conflict: Some(conflict) };
+    let script = Script::default();
+    let before = &planned;
+    let after = super::support::planned(again(before, vec![revision.feedback()], &script).await);
+    assert!(script.kinds().is_empty());
+    assert_eq!(
+        shape(&after),
+        [
+            "left (implementation) after nothing",
+            "right (implementation) after nothing",
+            "third (implementation) after nothing",
+            "integrate (integration) after left, right, third, fit",
+            "review (review) after left, right, third, integrate",
+            "fit (fix) after left, right",
+        ]
+    );
+    let brief = &after.plan.steps()[5].payload["brief"];
+    assert_eq!(brief["files_to_modify"], json!(["shared.rs"]));
+}
+
+#[tokio::test]
 async fn what_a_person_says_is_thought_about_and_adds_to_the_plan() {
     let before = small().await;
     let more = Feedback {
@@ -498,6 +600,7 @@ async fn what_was_sent_back_about_a_unit_that_is_not_there_is_no_plan() {
 #[test]
 fn only_what_a_judgement_wrote_is_read_as_sent_back() {
     let revision = Revision {
+        conflict: None,
         unit: "review".parse().unwrap(),
         findings: vec![finding(Severity::Major, "no test")],
         recommended_actions: vec!["add one".to_owned()],
@@ -562,15 +665,20 @@ proptest! {
             let steps = planned.plan.steps().len();
             let most = usize::try_from(max_steps).unwrap().clamp(1, 50);
             prop_assert!((1..=most).contains(&steps), "{} of {}", steps, most);
-            // Later units of those that leave files name all that come before: their commits are in one line.
-            let mut files: Vec<&str> = Vec::new();
-            for unit in planned.plan.steps() {
-                let after: Vec<_> = unit.depends_on.iter().map(|key| key.as_str()).collect();
-                prop_assert!(files.iter().all(|key| after.contains(key)));
-                if !matches!(unit.payload["kind"].as_str(), Some("review" | "test")) {
-                    files.push(unit.key.as_str());
-                }
+            // Whoever builds on several builds on one that puts them together, and the whole leaves one thing.
+            let units = planned.plan.steps();
+            let graph = || -> Vec<_> {
+                units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice())).collect()
+            };
+            let leaving = |of: &dyn Fn(&UnitKey) -> bool| -> BTreeSet<UnitKey> {
+                let left = units.iter().filter(|unit| leaves_files(&unit.payload) && of(&unit.key));
+                left.map(|unit| unit.key.clone()).collect()
+            };
+            for unit in units.iter().filter(|unit| unit.payload["kind"] != "integration") {
+                let before = leaving(&|key| unit.depends_on.contains(key));
+                prop_assert!(finals(&graph(), &before).len() <= 1, "{}", unit.key);
             }
+            prop_assert_eq!(finals(&graph(), &leaving(&|_| true)).len(), 1);
         }
     }
 }

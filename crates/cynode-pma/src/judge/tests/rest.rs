@@ -6,6 +6,7 @@ use cynode_core::{
     judgement::{IssueScope, WorkClass},
 };
 use cynode_wire::{
+    delivery::PullRequestRef,
     handoffs::{
         Analysed, AnalysisStatus, Assigned, EndedUnit, FailureDecision, Handoff, HandoffAnswer,
         HandoffRequest, Judge, Planned, PreferenceApplied, ProjectContext, ReadyUnit,
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::support::{
-    Script, Tools, answer, handoff, planning, prefer, report, run, said, task_id,
+    Script, Tools, answer, asked, handoff, planning, prefer, report, run, said, task_id,
 };
 use crate::{
     desk::{Desk, ThinkKind, Trouble},
@@ -135,21 +136,75 @@ async fn an_agent_that_only_reports_is_told_nothing_and_a_task_that_has_ended_is
     assert_eq!(outcome, Err(refused));
 }
 
-#[tokio::test]
-async fn a_summary_is_written_from_what_the_units_brought() {
+fn ending(answer: Option<EndedWait>) -> Handoff {
     let units = vec![EndedUnit {
         unit: "add-it".parse().unwrap(),
         title: "Add it".to_owned(),
-        attempts: 1,
-        findings: vec![Finding { severity: Severity::Minor, text: "no animation".to_owned() }],
+        attempts: 2,
+        findings: vec![Finding::new(Severity::Minor, "no animation".to_owned())],
         output: json!({"commit": "abc"}),
     }];
-    let script = Script::of(&[(ThinkKind::Summarise, json!({"summary": "A toggle was added."}))]);
-    let handoff = handoff(WORDS, HandoffRequest::Summarise { units });
-    let summary = answer(run(&handoff, &script, &Tools::default()).await);
-    assert_eq!(summary, HandoffAnswer::Summarised { summary: "A toggle was added.".into() });
+    handoff(WORDS, HandoffRequest::Summarise { units, answer })
+}
+
+fn summarising() -> Script {
+    Script::of(&[(ThinkKind::Summarise, json!({"summary": "A toggle was added."}))])
+}
+
+fn summed_up(pull_request: Option<PullRequestRef>) -> HandoffAnswer {
+    HandoffAnswer::Summarised { summary: "A toggle was added.".into(), pull_request }
+}
+
+#[tokio::test]
+async fn a_summary_is_written_and_what_the_units_brought_is_delivered_with_it() {
+    let opened = json!({"pull_request": {"number": 3, "url": "/v1/pull-requests/pul_1"}});
+    let tools = Tools::default().answering("git.pull_request.open", Ok(opened));
+    let script = summarising();
+    let summary = answer(run(&ending(None), &script, &tools).await);
+    let reference = PullRequestRef { number: 3, url: "/v1/pull-requests/pul_1".into() };
+    assert_eq!(summary, summed_up(Some(reference)));
     let question = &script.questions()[0];
     assert!(question.contains("no animation") && question.contains("abc"));
+    let body = "A toggle was added.\n\n## What was done\n\n- Add it (2 attempts)\n\n## What was noted\n\n- minor: no animation";
+    let arguments = json!({"task_id": task_id(), "title": WORDS, "body": body});
+    assert_eq!(tools.calls(), [("git.pull_request.open".to_owned(), arguments)]);
+}
+
+#[tokio::test]
+async fn nothing_is_delivered_that_was_not_brought_or_is_not_wanted() {
+    let mut unwanted = ending(None);
+    prefer(&mut unwanted, "delivery.mode", json!("none"));
+    let mut homeless = ending(None);
+    homeless.context.project.as_mut().unwrap().head = None;
+    let mut empty = ending(None);
+    if let HandoffRequest::Summarise { units, .. } = &mut empty.request {
+        units[0].output = json!({"summary": "looked at it"});
+    }
+    for handoff in [unwanted, homeless, empty, ending(Some(said("End without.")))] {
+        let tools = Tools::default();
+        let summary = answer(run(&handoff, &summarising(), &tools).await);
+        assert_eq!(summary, summed_up(None));
+        assert_eq!(tools.calls(), []);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_delivered_is_a_question_and_what_may_pass_is_tried_again() {
+    let refuse =
+        |trouble: Trouble| Tools::default().answering("git.pull_request.open", Err(trouble));
+    let clash = "`git.pull_request.open` failed (clash): somebody else moved the branch";
+    let question =
+        asked(run(&ending(None), &summarising(), &refuse(Trouble::Permanent(clash.into()))).await);
+    assert_eq!(
+        question,
+        format!(
+            "The pull request could not be opened: {clash}\nAnswer `again` to try it once more, or `end without` to end the task \
+             without one."
+        )
+    );
+    let away = Trouble::Transient("the forge is away".into());
+    let outcome = run(&ending(Some(said("again"))), &summarising(), &refuse(away.clone())).await;
+    assert_eq!(outcome, Err(away));
 }
 
 fn scheduled() -> Handoff {
@@ -221,8 +276,8 @@ fn sending(kind: &str, size: &str, prefers: &[(&str, Value)]) -> Handoff {
         payload: json!({"kind": kind, "scope": size, "brief": {"requirements": ["It holds"]}, "iteration": 0}),
         attempt: 2,
         findings: vec![
-            Finding { severity: Severity::Major, text: "no test".to_owned() },
-            Finding { severity: Severity::Minor, text: "spaces".to_owned() },
+            Finding::new(Severity::Major, "no test".to_owned()),
+            Finding::new(Severity::Minor, "spaces".to_owned()),
         ],
         results: std::collections::BTreeMap::new(),
     };
@@ -322,6 +377,7 @@ async fn a_unit_that_was_not_planned_here_is_not_sent() {
 
 fn analysing(payload: Value, output: Value) -> Handoff {
     let judge = Judge {
+        evidence: None,
         unit: "add-it".parse().unwrap(),
         title: "Add it".to_owned(),
         payload,
@@ -360,7 +416,7 @@ async fn an_analyst_records_what_it_found_and_says_which_preferences_it_went_by(
     let handoff = analysing(payload(), json!({"summary": "done"}));
     let (script, tools) = (finds("fail", "major"), Tools::default());
     let found = answer(run(&handoff, &script, &tools).await);
-    let finding = Finding { severity: Severity::Major, text: "no test".to_owned() };
+    let finding = Finding::new(Severity::Major, "no test".to_owned());
     assert_eq!(
         found,
         HandoffAnswer::Analysed(Analysed {

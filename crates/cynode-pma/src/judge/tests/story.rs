@@ -163,10 +163,7 @@ async fn an_approved_review_with_a_minor_issue_ends_it_without_tests() {
     assert_eq!(judgement.outcome, JudgedOutcome::Accept);
     assert_eq!(
         judgement.findings,
-        [Finding {
-            severity: Severity::Minor,
-            text: "Consider adding transition animation".to_owned()
-        }]
+        [Finding::new(Severity::Minor, "Consider adding transition animation".to_owned())]
     );
     assert_eq!(
         judgement.note,

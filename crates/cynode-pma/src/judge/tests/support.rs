@@ -174,6 +174,7 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> Handoff {
                 name: "dark-mode".to_owned(),
                 description: description.to_owned(),
                 acceptance_criteria: vec![Criterion {
+                    check: None,
                     text: "A switch on the page changes the colours".parse().unwrap(),
                 }],
                 status: "running".to_owned(),
@@ -302,6 +303,7 @@ pub(super) fn shape(planned: &Planned) -> Vec<String> {
 pub(super) fn judging(planned: &Planned, key: &str, output: Value) -> Judge {
     let unit = planned.plan.steps().iter().find(|unit| unit.key.as_str() == key).unwrap();
     Judge {
+        evidence: None,
         unit: unit.key.clone(),
         title: unit.title.to_string(),
         payload: unit.payload.clone(),

@@ -1,14 +1,15 @@
 //! Puts a plan together: what was thought up, and what the workflow adds to it.
 //!
-//! A job starts from the commits of the units that its unit names, and commits beside each other cannot be put together. So units that
-//! leave files are done one after the other, and each names all of them that come before it.
+//! A job starts from the commits of the units that its unit names. Units that say which files they change, and change different ones, are done
+//! beside each other; whatever builds on several of them builds on a unit that puts them together. All others are done one after the other.
 
 use std::collections::BTreeSet;
 
 use cynode_core::{
-    judgement::{UnitKind, Units, free, kind_for, unit_key, workflow},
+    evidence::Check,
+    judgement::{IssueScope, UnitKind, Units, free, kind_for, unit_key, workflow},
     names::Prose,
-    workflow::plan::{Plan, PlanText, PlannedUnit, UnitKey},
+    workflow::plan::{Plan, PlanText, PlannedUnit, UnitKey, finals, leaves_files},
 };
 use cynode_wire::handoffs::TaskFacts;
 
@@ -16,7 +17,7 @@ use super::{
     super::super::{
         decisions::{MadeKind, PlanMade, Routed, UnitMade, in_order},
         fence, prompts,
-        unit::{Brief, Check, UnitPayload, is_path},
+        unit::{Brief, UnitPayload, find, is_path},
     },
     super::{design_path, spec_path},
     Known,
@@ -24,7 +25,7 @@ use super::{
 use crate::desk::{Desk, Trouble};
 
 /// Most items of a list that an agent is given.
-const ITEMS: usize = 40;
+pub(super) const ITEMS: usize = 40;
 
 /// A plan under construction.
 pub(super) struct Builder {
@@ -82,7 +83,85 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<Plan, Trouble> {
+    /// What a unit is to name that builds on these: where they are beside each other, also the unit that puts them together, which is
+    /// added where it is missing.
+    pub(super) fn joined(
+        &mut self,
+        mut after: Vec<UnitKey>,
+        scope: IssueScope,
+    ) -> Result<Vec<UnitKey>, Trouble> {
+        let wanted: BTreeSet<UnitKey> = after
+            .iter()
+            .filter(|key| {
+                let unit = self.units.iter().find(|unit| unit.key == **key);
+                unit.is_some_and(|unit| leaves_files(&unit.payload))
+            })
+            .cloned()
+            .collect();
+        let graph = self.units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
+        let heads: Vec<UnitKey> =
+            finals(&graph.collect::<Vec<_>>(), &wanted).into_iter().cloned().collect();
+        if heads.len() < 2 {
+            return Ok(after);
+        }
+        let same = |unit: &&PlannedUnit| {
+            UnitPayload::of(unit).is_some_and(|it| it.kind == UnitKind::Integration)
+                && unit.depends_on.len() == heads.len()
+                && heads.iter().all(|key| unit.depends_on.contains(key))
+        };
+        let key = match self.units.iter().find(same) {
+            Some(unit) => unit.key.clone(),
+            None => {
+                let brief = Brief {
+                    requirements: vec![
+                        "Everything that was made beside each other is there.".to_owned(),
+                    ],
+                    ..Brief::default()
+                };
+                let payload = UnitPayload::new(UnitKind::Integration, scope, brief);
+                let key = self.numbered("integrate", 1);
+                self.add(
+                    key.clone(),
+                    "Put together what was made beside each other",
+                    heads,
+                    &payload,
+                )?;
+                key
+            }
+        };
+        after.push(key);
+        Ok(after)
+    }
+
+    /// The plan. What it leaves as a whole is checked by the project's own commands.
+    pub(super) fn finish(mut self, commands: &[String]) -> Result<Plan, Trouble> {
+        let left: BTreeSet<UnitKey> = self.files().into_iter().collect();
+        let graph = self.units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
+        let last: BTreeSet<UnitKey> =
+            finals(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
+        for unit in &mut self.units {
+            let Some(mut payload) = UnitPayload::of(unit) else { continue };
+            if !payload.kind.leaves_files() {
+                continue;
+            }
+            payload.checks.clone_from(&payload.brief.checks);
+            if last.contains(&unit.key) {
+                for line in commands {
+                    let check = Check { unless_before: true, ..Check::line(line) };
+                    // What the unit itself is checked by need not run twice.
+                    if !payload.checks.iter().any(|own| own.told() == check.told()) {
+                        payload.checks.push(check);
+                    }
+                }
+            }
+            let mut seen: Vec<Check> = Vec::new();
+            payload.checks.retain(|check| {
+                let new = !seen.contains(check) && check.complaint().is_none();
+                seen.push(check.clone());
+                new
+            });
+            unit.payload = payload.value()?;
+        }
         let Self { units, assumptions } = self;
         Plan::try_from(PlanText { steps: units, assumptions }).map_err(|error| {
             Trouble::Permanent(format!("the plan does not hold together: {error}"))
@@ -104,16 +183,35 @@ fn prose(text: &str, otherwise: &str) -> Result<Prose, Trouble> {
     Prose::try_from(text).map_err(|error| Trouble::Permanent(format!("a text of a plan: {error}")))
 }
 
-/// The first plan.
+/// The first plan. Where putting things together would need more steps than there may be, everything is done one after the other.
 pub(super) async fn plan(
     desk: &Desk<'_>,
     task: &TaskFacts,
     known: &Known,
     made: &PlanMade,
     most: usize,
+    steps: usize,
 ) -> Result<Plan, Trouble> {
     let mut builder = Builder::new();
     let proposed = proposed(desk, &mut builder, made, most).await?;
+    let assumptions = builder.assumptions.clone();
+    let beside = staged(builder, task, known, &proposed, most, true)?;
+    if beside.steps().len() <= steps {
+        return Ok(beside);
+    }
+    let builder = Builder { units: Vec::new(), assumptions };
+    staged(builder, task, known, &proposed, most, false)
+}
+
+/// The stages of the workflow with the units that were thought up; beside each other where they may be.
+fn staged(
+    mut builder: Builder,
+    task: &TaskFacts,
+    known: &Known,
+    proposed: &[(&UnitMade, UnitKind)],
+    most: usize,
+    beside_each_other: bool,
+) -> Result<Plan, Trouble> {
     // The units of each stage, as later stages name them.
     let mut stages: Vec<(UnitKind, UnitKey)> = Vec::new();
     for stage in workflow(known.class, known.scope) {
@@ -125,24 +223,43 @@ pub(super) async fn plan(
         let by_model = matches!(stage.kind, UnitKind::Implementation | UnitKind::Fix);
         if by_model {
             let count = if stage.units == Units::One { 1 } else { most };
+            let earlier = before(&stages);
+            let mut beside: Vec<(&UnitMade, UnitKey)> = Vec::new();
             for (unit, kind) in proposed.iter().take(count) {
                 // A fix is a fix, whatever it was thought to be.
                 let kind = if stage.kind == UnitKind::Fix { UnitKind::Fix } else { *kind };
-                let payload =
-                    UnitPayload { kind, scope: known.scope, brief: briefed(unit), iteration: 0 };
+                let payload = UnitPayload::new(kind, known.scope, briefed(unit));
+                let own =
+                    beside.iter().filter(|(other, _)| !beside_each_other || follows(unit, other));
+                let after = earlier.iter().cloned().chain(own.map(|(_, key)| key.clone()));
+                let after = builder.joined(after.collect(), known.scope)?;
                 let key = builder.key(&unit.title);
-                builder.add(key.clone(), &unit.title, before(&stages), &payload)?;
-                stages.push((stage.kind, key));
+                builder.add(key.clone(), &unit.title, after, &payload)?;
+                stages.push((stage.kind, key.clone()));
+                beside.push((unit, key));
             }
         } else {
-            let (title, brief) = added(stage.kind, task, known, &proposed);
-            let payload = UnitPayload { kind: stage.kind, scope: known.scope, brief, iteration: 0 };
+            let (title, brief) = added(stage.kind, task, known, proposed);
+            let payload = UnitPayload::new(stage.kind, known.scope, brief);
+            let after = builder.joined(before(&stages), known.scope)?;
             let key = builder.numbered(stage.kind.as_str(), 1);
-            builder.add(key.clone(), &title, before(&stages), &payload)?;
+            builder.add(key.clone(), &title, after, &payload)?;
             stages.push((stage.kind, key));
         }
     }
-    builder.finish()
+    // What the whole leaves is one thing, also where nobody judges it.
+    let files = builder.files();
+    builder.joined(files, known.scope)?;
+    builder.finish(&known.project.build_commands)
+}
+
+/// Whether a unit must come after another: it says so, or both may change the same files.
+fn follows(unit: &UnitMade, other: &UnitMade) -> bool {
+    let (mine, theirs) = (briefed(unit).files_to_modify, briefed(other).files_to_modify);
+    unit.depends_on.contains(&other.title)
+        || mine.is_empty()
+        || theirs.is_empty()
+        || mine.iter().any(|path| theirs.contains(path))
 }
 
 /// A plan with more units than before, and without those that are not wanted any more.
@@ -156,8 +273,11 @@ pub(super) async fn more(
 ) -> Result<Plan, Trouble> {
     let mut builder = Builder::from(before);
     // Only what leaves files and was not begun can be left out: nobody talks a review or a test away.
-    let may_go: BTreeSet<UnitKey> =
-        builder.files().into_iter().filter(|key| !begun.contains(key)).collect();
+    let may_go: BTreeSet<UnitKey> = builder
+        .files()
+        .into_iter()
+        .filter(|key| !begun.contains(key) && !joins(before, key))
+        .collect();
     let unwanted = |key: &UnitKey| {
         may_go.contains(key) && made.leave_out.iter().any(|named| named.trim() == key.as_str())
     };
@@ -170,14 +290,15 @@ pub(super) async fn more(
         if builder.units.is_empty() {
             return Err(Trouble::Transient("nothing would be left of the plan".into()));
         }
-        return builder.finish();
+        return builder.finish(&known.project.build_commands);
     }
     let rounds = before.steps().iter().filter_map(UnitPayload::of);
     let iteration = rounds.map(|payload| payload.iteration).max().unwrap_or(0);
     for (unit, kind) in &proposed {
-        let payload =
-            UnitPayload { kind: *kind, scope: known.scope, brief: briefed(unit), iteration: 0 };
-        let (key, after) = (builder.key(&unit.title), builder.files());
+        let payload = UnitPayload::new(*kind, known.scope, briefed(unit));
+        let files = builder.files();
+        let after = builder.joined(files, known.scope)?;
+        let key = builder.key(&unit.title);
         builder.add(key, &unit.title, after, &payload)?;
     }
     // What was reviewed before is reviewed again with what was added; a quick fix stays one.
@@ -188,11 +309,17 @@ pub(super) async fn more(
         .any(|payload| payload.kind == UnitKind::Review);
     if reviewed {
         let brief = reviewing(&proposed);
-        let payload = UnitPayload { kind: UnitKind::Review, scope: known.scope, brief, iteration };
+        let payload =
+            UnitPayload { iteration, ..UnitPayload::new(UnitKind::Review, known.scope, brief) };
         let (key, after) = (builder.numbered("review", 1), builder.files());
         builder.add(key, "Review what was added", after, &payload)?;
     }
-    builder.finish()
+    builder.finish(&known.project.build_commands)
+}
+
+/// Whether a unit puts others together.
+fn joins(plan: &Plan, key: &UnitKey) -> bool {
+    find(plan, key).is_some_and(|(_, payload)| payload.kind == UnitKind::Integration)
 }
 
 /// The units that were thought up, in an order in which they can be done, each with its kind.
@@ -258,7 +385,11 @@ fn briefed(unit: &UnitMade) -> Brief {
             .checks
             .iter()
             .filter(|check| check.argv.first().is_some_and(|program| !program.trim().is_empty()))
-            .map(|check| Check { argv: argv(&check.argv) })
+            .map(|check| Check { if_runnable: true, ..Check::new(argv(&check.argv)) })
+            // A sentence is no program.
+            .filter(|check| {
+                check.complaint().is_none() && !check.argv[0].contains(char::is_whitespace)
+            })
             .collect(),
         findings: Vec::new(),
     }
@@ -311,7 +442,10 @@ fn added(
             (format!("Lay out what people see: {about}"), brief)
         }
         UnitKind::Review => ("Review the change".to_owned(), reviewing(proposed)),
-        UnitKind::Test | UnitKind::Implementation | UnitKind::Fix => {
+        UnitKind::Test
+        | UnitKind::Implementation
+        | UnitKind::Integration
+        | UnitKind::Fix => {
             ("Test the change".to_owned(), testing(&known.project.build_commands))
         }
     }

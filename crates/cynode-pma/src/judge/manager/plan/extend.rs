@@ -5,7 +5,7 @@ use cynode_core::{
     workflow::plan::{Plan, UnitKey},
 };
 use cynode_wire::{
-    handoffs::{Revision, TaskFacts},
+    handoffs::{Revision, TaskFacts, UnitsConflict},
     workflow::{Finding, Severity},
 };
 
@@ -15,7 +15,7 @@ use super::{
         manager::TESTS_WANTED,
         unit::{Brief, UnitPayload, find},
     },
-    build::{Builder, lines, testing},
+    build::{Builder, ITEMS, lines, testing},
 };
 use crate::desk::Trouble;
 
@@ -25,6 +25,7 @@ pub(super) fn revised(
     revision: &Revision,
     options: ReviewOptions,
     task: &TaskFacts,
+    commands: &[String],
 ) -> Result<Plan, Trouble> {
     let Some((judged, payload)) = find(before, &revision.unit) else {
         let why = format!("unit `{}` is not in the plan", revision.unit);
@@ -43,6 +44,10 @@ pub(super) fn revised(
         task,
     };
     let mut builder = Builder::from(before);
+    if let Some(conflict) = &revision.conflict {
+        round.fit(&mut builder, before, conflict)?;
+        return builder.finish(commands);
+    }
     let wanted = revision.findings.iter().any(|finding| {
         finding.severity == Severity::Note && finding.text.starts_with(TESTS_WANTED)
     });
@@ -51,7 +56,7 @@ pub(super) fn revised(
     } else {
         round.mend(&mut builder, before, revision, options)?;
     }
-    builder.finish()
+    builder.finish(commands)
 }
 
 /// One judgement that sends something back.
@@ -68,10 +73,57 @@ impl Round<'_> {
         let mut after = self.files.clone();
         after.push(self.judged.clone());
         let brief = testing(commands);
-        let payload =
-            UnitPayload { kind: UnitKind::Test, scope: self.payload.scope, brief, iteration: 0 };
+        let payload = UnitPayload::new(UnitKind::Test, self.payload.scope, brief);
         let key = builder.numbered("test", 1);
         builder.add(key, "Test the change", after, &payload)
+    }
+
+    /// Somebody who makes two changes fit together, and then all is put together again.
+    fn fit(
+        &self,
+        builder: &mut Builder,
+        before: &Plan,
+        conflict: &UnitsConflict,
+    ) -> Result<(), Trouble> {
+        let mut after = conflict.with.clone();
+        after.push(conflict.unit.clone());
+        let parts: Vec<_> = after.iter().filter_map(|key| find(before, key)).collect();
+        let wanted = |brief: fn(&Brief) -> &Vec<String>| -> Vec<String> {
+            let mut kept: Vec<String> = Vec::new();
+            for text in parts.iter().flat_map(|(_, payload)| brief(&payload.brief)) {
+                if !kept.contains(text) {
+                    kept.push(text.clone());
+                }
+            }
+            kept
+        };
+        let kept = parts.iter().map(|(unit, _)| {
+            format!("What this was made for still holds: {}", fence::line(unit.title.as_str(), 200))
+        });
+        let mut requirements: Vec<String> = kept.collect();
+        requirements.extend(wanted(|brief| &brief.requirements));
+        let mut constraints = wanted(|brief| &brief.constraints);
+        constraints.push(
+            "Both sides were made beside each other and do not fit: the files have marks (`<<<<<<<`, `>>>>>>>`). Keep what both sides mean, and leave no mark."
+                .to_owned(),
+        );
+        let brief = Brief {
+            files_to_modify: lines(&conflict.files),
+            requirements: lines(&requirements),
+            constraints: lines(&constraints),
+            checks: parts.iter().flat_map(|(_, payload)| payload.brief.checks.clone()).collect(),
+            ..Brief::default()
+        };
+        let payload = UnitPayload::new(UnitKind::Fix, self.payload.scope, brief);
+        let key = builder.numbered("fit", 1);
+        let files = fence::line(&conflict.files.join(", "), 200);
+        let title = format!("Make two changes fit together: {files}");
+        // It comes before the unit that needs it, as in any plan.
+        builder.add(key.clone(), &title, after, &payload)?;
+        for unit in builder.units.iter_mut().filter(|unit| unit.key == *self.judged) {
+            unit.depends_on.push(key.clone());
+        }
+        Ok(())
     }
 
     /// Somebody who mends what was found, and the same judgement again.
@@ -90,12 +142,12 @@ impl Round<'_> {
         let fix = builder.fixing(number);
         let brief = Brief {
             files_to_read_first: self.payload.brief.files_to_read_first.clone(),
-            requirements: findings.iter().map(|finding| finding.text.clone()).collect(),
+            requirements: findings.iter().map(Finding::told).collect(),
             findings,
             ..Brief::default()
         };
         let payload =
-            UnitPayload { kind: UnitKind::Fix, scope: self.payload.scope, brief, iteration };
+            UnitPayload { iteration, ..UnitPayload::new(UnitKind::Fix, self.payload.scope, brief) };
         let about = fence::line(&self.task.description, 120);
         let title = match self.payload.kind {
             UnitKind::Test => format!("Mend what the tests found: {about}"),
@@ -103,10 +155,26 @@ impl Round<'_> {
             | UnitKind::Spec
             | UnitKind::Design
             | UnitKind::Implementation
+            | UnitKind::Integration
             | UnitKind::Fix
             | UnitKind::Review => format!("Mend what the review found: {about}"),
         };
-        builder.add(fix.clone(), &title, self.files.clone(), &payload)?;
+        let mut files = self.files.clone();
+        if self.payload.kind.leaves_files() {
+            // What was judged is work itself: it is mended, and nobody has to judge anew who has not judged before.
+            files.push(self.judged.clone());
+        }
+        builder.add(fix.clone(), &title, files, &payload)?;
+        if self.payload.kind.leaves_files() {
+            for unit in builder
+                .units
+                .iter_mut()
+                .filter(|unit| unit.key != fix && unit.depends_on.contains(self.judged))
+            {
+                unit.depends_on.push(fix.clone());
+            }
+            return Ok(());
+        }
 
         // The same judgement again, of all that was judged and of what was mended.
         let mut again = self.payload.clone();
@@ -118,6 +186,7 @@ impl Round<'_> {
             | UnitKind::Spec
             | UnitKind::Design
             | UnitKind::Implementation
+            | UnitKind::Integration
             | UnitKind::Fix
             | UnitKind::Review => "Review the change again",
         };
@@ -147,8 +216,9 @@ impl Builder {
 fn mended(findings: &[Finding], options: ReviewOptions) -> Vec<Finding> {
     let wanted = |severity: Severity| -> Vec<Finding> {
         let of = findings.iter().filter(|finding| finding.severity == severity);
-        let texts: Vec<String> = of.map(|finding| finding.text.clone()).collect();
-        lines(&texts).into_iter().map(|text| Finding { severity, text }).collect()
+        let short =
+            of.map(|finding| Finding { text: fence::line(&finding.text, 600), ..finding.clone() });
+        short.filter(|finding| !finding.text.is_empty()).take(ITEMS).collect()
     };
     let mut kept = wanted(Severity::Critical);
     kept.extend(wanted(Severity::Major));
