@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod audit;
 pub(crate) mod config;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod migrate;
 pub(crate) mod serve;

@@ -11,6 +11,7 @@ mod auth;
 mod database;
 mod engine;
 mod gate;
+mod mail;
 mod manager;
 mod planner;
 mod reader;
@@ -25,6 +26,7 @@ pub(crate) use auth::Auth;
 pub(crate) use database::Database;
 pub(crate) use engine::{Engine, Ports};
 pub(crate) use gate::Gate;
+pub(crate) use mail::Mail;
 pub(crate) use manager::Manager;
 pub(crate) use planner::Planner;
 pub(crate) use reader::{Effective, Sources};
@@ -35,6 +37,12 @@ pub(crate) use telemetry::Telemetry;
 #[expect(clippy::disallowed_methods, reason = "this is the config module")]
 pub(crate) fn search_path() -> Vec<std::path::PathBuf> {
     std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+}
+
+/// Whether whoever runs this wants no colours (<https://no-color.org>).
+#[expect(clippy::disallowed_methods, reason = "this is the config module")]
+pub(crate) fn no_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// Every key with its default and what it means.
@@ -49,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) gate: Gate,
     /// The project manager.
     pub(crate) manager: Manager,
+    /// Mail that is sent.
+    pub(crate) mail: Mail,
     pub(crate) telemetry: Telemetry,
     pub(crate) auth: Auth,
     pub(crate) planner: Planner,
@@ -88,6 +98,7 @@ impl Config {
             engine: Engine::read(&mut reader),
             gate: Gate::read(&mut reader),
             manager: Manager::read(&mut reader),
+            mail: Mail::read(&mut reader),
             telemetry: Telemetry::read(&mut reader),
             auth: Auth::read(&mut reader),
             planner: Planner::read(&mut reader),

@@ -13,15 +13,18 @@ use cynode_app::{
     gate::Parts,
     inference::{self, ManagerPlace, Models},
     keys::Keys,
+    notices,
     repositories::Repositories,
 };
 use cynode_gateway::{
     Egress, Gateway, Hosts, Options, tools,
     upstream::{self, Upstreams},
 };
+use cynode_notify::Courier;
 use data_encoding::HEXLOWER;
 use object_store::local::LocalFileSystem;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use url::Url;
 
 use crate::{config::Config, restate::write_secret};
 
@@ -80,6 +83,20 @@ fn manager(config: &Config) -> anyhow::Result<Option<ManagerPlace>> {
     Ok(Some(ManagerPlace::new(url, credential.to_owned().into())))
 }
 
+/// How people are told, and where they answer.
+fn way_to_people(config: &Config) -> anyhow::Result<notices::Parts> {
+    let courier = Courier::new(config.mail.server()?).context("in [mail]")?;
+    let public = config.server.public_url.as_ref().or(config.gate.public_url.as_ref());
+    let public_url = public.map(|text| -> anyhow::Result<Url> {
+        let url: Url = text.parse().with_context(|| format!("`{text}` is no address"))?;
+        let good = matches!(url.scheme(), "http" | "https") && url.query().is_none();
+        ensure!(good, "`{text}` is not http(s)://HOST[:PORT][/PATH]");
+        Ok(url)
+    });
+    let public_url = public_url.transpose().context("in server.public_url")?;
+    Ok(notices::Parts { courier, public_url })
+}
+
 /// What runs behind the gate of this process.
 pub(crate) struct Opened {
     pub(crate) app: App,
@@ -112,8 +129,9 @@ pub(crate) async fn open(
         keep_transcripts: time::Duration::days(config.gate.transcript_days),
     });
     let models = Models::open(&app, directory.join("cassettes"))?.with_manager(manager(config)?);
-    let app = app.with_models(models);
+    let app = app.with_models(models).with_notices(way_to_people(config)?);
     tasks.spawn(inference::keep(app.clone(), stop.clone()));
+    tasks.spawn(notices::run(app.clone(), notices::Pace::default(), stop.clone()));
     // Unlike any other replica: of two chains of one writer the older one must have been closed.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let writer = format!("gateway {host} {}", config.server.internal_listen);
@@ -125,6 +143,7 @@ pub(crate) async fn open(
             .gate
             .public_url
             .clone()
+            .or_else(|| config.server.public_url.clone())
             .unwrap_or_else(|| format!("http://{}", config.server.listen)),
         patience: config.server.limits.time,
         most_bytes: config.server.limits.body.max(8 * 1024 * 1024),

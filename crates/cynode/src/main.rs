@@ -44,6 +44,8 @@ struct Settings {
 enum Command {
     /// Starts everything on this machine: a database of its own, the engine, the runner, the server, a link for the first admin.
     Up(commands::up::Up),
+    /// Shows one task from its words to its merge on this machine: no key, no network, in a minute.
+    Demo(commands::demo::Demo),
     /// Serves the HTTP interface over a database that exists.
     Serve,
     /// Brings the database's schema up to date.
@@ -97,6 +99,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let mut loaded = Config::load(sources)?;
     match cli.command {
         Command::Up(up) => commands::up::run(up, &mut loaded),
+        Command::Demo(demo) => commands::demo::run(demo, &loaded.config),
         Command::Serve => commands::serve::run(loaded),
         Command::Migrate => commands::migrate::run(&loaded),
         Command::Doctor(doctor) => commands::doctor::run(&doctor, &loaded.config),

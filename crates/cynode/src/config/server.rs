@@ -12,6 +12,8 @@ pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     /// Where runners and workers are listened to.
     pub(crate) internal_listen: SocketAddr,
+    /// Where people reach the user-facing interface.
+    pub(crate) public_url: Option<String>,
     /// Bounds on one request.
     pub(crate) limits: Limits,
     /// How long running requests may take when the server is told to stop.
@@ -35,6 +37,7 @@ impl Server {
     pub(super) fn read(reader: &mut Reader) -> Self {
         let listen = reader.value("server.listen", LISTEN);
         let internal_listen = reader.value("server.internal_listen", INTERNAL);
+        let public_url = reader.optional("server.public_url");
         let body = reader.integer("server.body_limit_bytes", BODY);
         let time = reader.integer("server.request_timeout_seconds", TIMEOUT);
         let grace = reader.integer("server.shutdown_grace_seconds", GRACE);
@@ -42,6 +45,7 @@ impl Server {
             body: usize::try_from(body).unwrap_or(usize::MAX),
             time: Duration::from_secs(time.unsigned_abs()),
         };
-        Self { listen, internal_listen, limits, grace: Duration::from_secs(grace.unsigned_abs()) }
+        let grace = Duration::from_secs(grace.unsigned_abs());
+        Self { listen, internal_listen, public_url, limits, grace }
     }
 }

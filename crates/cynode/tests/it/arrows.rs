@@ -8,13 +8,15 @@ use crate::source::root;
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("cynode-core", &[]),
     ("cynode-wire", &["cynode-core"]),
     ("cynode-policy", &["cynode-core", "cynode-wire"]),
     ("cynode-audit", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-db", &["cynode-core", "cynode-wire", "cynode-policy"]),
     ("cynode-models", &["cynode-core", "cynode-wire", "cynode-policy"]),
+    ("cynode-notify", &["cynode-core"]),
+    ("cynode-forge", &["cynode-core"]),
     (
         "cynode-app",
         &[
@@ -24,6 +26,8 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "cynode-audit",
             "cynode-db",
             "cynode-models",
+            "cynode-notify",
+            "cynode-forge",
         ],
     ),
     ("cynode-gateway", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
@@ -37,6 +41,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "cynode-audit",
             "cynode-db",
             "cynode-models",
+            "cynode-notify",
             "cynode-app",
             "cynode-gateway",
             "cynode-api",
@@ -59,6 +64,8 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "cynode-audit",
             "cynode-db",
             "cynode-models",
+            "cynode-notify",
+            "cynode-forge",
             "cynode-app",
             "cynode-gateway",
             "cynode-api",
