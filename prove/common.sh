@@ -104,6 +104,13 @@ proof_of_nodes() {
     proof_of nodes --node "${cynode%/*}/cynode-node" --tag "$machines" "$@"
 }
 
+# proof_of_minds COMMAND ARGUMENTS: a whole installation with a project manager, an analyst and a node; see cynode-proof lying --help.
+proof_of_minds() {
+    local bin=${cynode%/*}
+    [ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; return 1; }
+    proof_of "$@" --node "$bin/cynode-node" --runner "$bin/cynode-runner" --pma "$bin/cynode-pma" --instructions instructions --tag "$machines"
+}
+
 # api METHOD PATH [BODY]: a call of the user's interface as the admin; prints the answer, fails on anything but success.
 api() {
     curl -sS --fail-with-body -X "$1" "http://$address$2" -H "Authorization: Bearer $admin_token" \

@@ -18,6 +18,7 @@ use cynode_app::{
     gate::Parts,
     inference::{self, Models},
     keys::Keys,
+    notices,
     repositories::Repositories,
     services::{self, ServiceKind},
     tokens::{self, TokenKind},
@@ -32,6 +33,7 @@ use cynode_gateway::{
     Egress, Gateway, Hosts,
     upstream::{self, Upstreams},
 };
+use cynode_notify::{Courier, MailServer};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use object_store::local::LocalFileSystem;
@@ -58,7 +60,6 @@ pub struct TestApp {
     router: Router,
     internal: Router,
     gate: OnceCell<Gated>,
-    #[expect(dead_code, reason = "removed with the app")]
     objects: TempDir,
 }
 
@@ -180,7 +181,7 @@ fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
 }
 
 /// An app with everything that the gate needs.
-fn gated_app(db: &TestDb, environment: &Environment) -> (App, TempDir) {
+fn gated_app(db: &TestDb, environment: &Environment, mail: Option<MailServer>) -> (App, TempDir) {
     let objects = tempfile::tempdir().unwrap();
     let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
     let app = App::new(db.pool(), environment.clone(), Policy::default()).with_gate(Parts {
@@ -193,7 +194,9 @@ fn gated_app(db: &TestDb, environment: &Environment) -> (App, TempDir) {
         keep_transcripts: time::Duration::days(90),
     });
     let models = Models::open(&app, objects.path().join("cassettes")).unwrap();
-    (app.with_models(models), objects)
+    let public_url = Some("https://people.example".parse().unwrap());
+    let parts = notices::Parts { courier: Courier::new(mail).unwrap(), public_url };
+    (app.with_models(models).with_notices(parts), objects)
 }
 
 impl TestApp {
@@ -202,8 +205,17 @@ impl TestApp {
         Self::over(TestDb::new().await)
     }
 
+    /// A migrated, empty installation that sends mail by that server.
+    pub async fn with_mail(server: MailServer) -> Self {
+        Self::made(TestDb::new().await, Some(server))
+    }
+
     /// An installation over a given database.
     pub fn over(db: TestDb) -> Self {
+        Self::made(db, None)
+    }
+
+    fn made(db: TestDb, mail: Option<MailServer>) -> Self {
         // nextest shows what a failing test wrote: the cause of a 500 is then there. A test is a process.
         let _ = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
@@ -211,11 +223,16 @@ impl TestApp {
             .try_init();
         let clock = TestClock::default();
         let environment = Environment::new(clock.clone(), SeededRandom::new(1));
-        let (app, objects) = gated_app(&db, &environment);
+        let (app, objects) = gated_app(&db, &environment, mail);
         let stop = CancellationToken::new();
         let (router, internal) = routers(app.clone(), stop.clone());
         let gate = OnceCell::new();
         Self { db, app, clock, stop, environment, router, internal, gate, objects }
+    }
+
+    /// Where the repository of a project is.
+    pub fn repository(&self, project: &str) -> std::path::PathBuf {
+        self.objects.path().join("repositories").join(format!("{project}.git"))
     }
 
     /// Somebody at the gate, without a credential.

@@ -50,6 +50,11 @@ impl TestDb {
         sqlx::query(statement).execute(&self.pool).await.unwrap().rows_affected()
     }
 
+    /// The same, with a value.
+    pub async fn execute_with(&self, statement: &'static str, value: &str) -> u64 {
+        sqlx::query(statement).bind(value).execute(&self.pool).await.unwrap().rows_affected()
+    }
+
     /// Reads one number.
     pub async fn number(&self, query: &'static str) -> i64 {
         sqlx::query_scalar(query).fetch_one(&self.pool).await.unwrap()

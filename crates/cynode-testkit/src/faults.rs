@@ -377,7 +377,7 @@ pub struct PostgresProxy {
 }
 
 /// Statements of interest: a piece of their text, and what they are called.
-const STATEMENTS: [(&str, &str); 14] = [
+const STATEMENTS: [(&str, &str); 16] = [
     ("INSERT INTO task_workflow_lease", "sql:grant"),
     ("INSERT INTO workflow_checkpoints", "sql:begin"),
     ("WITH lease AS MATERIALIZED", "sql:advance"),
@@ -392,6 +392,8 @@ const STATEMENTS: [(&str, &str); 14] = [
     ("SET sent_at = clock_timestamp()", "sql:take_due"),
     ("outcome = $2", "sql:end"),
     ("UPDATE tasks", "sql:task"),
+    ("INSERT INTO deliveries", "sql:delivery:begin"),
+    ("SET state = 'open', head_commit", "sql:delivery:offer"),
 ];
 
 impl PostgresProxy {

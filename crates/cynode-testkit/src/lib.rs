@@ -12,6 +12,8 @@ mod database;
 pub mod echo;
 mod executor;
 pub mod faults;
+pub mod forges;
+pub mod inbox;
 pub mod mcp;
 pub mod nodes;
 pub mod provider;

@@ -168,14 +168,15 @@ impl Mind for ScriptedMind {
             let bad =
                 self.0.attempt(name, request.unit.as_str(), request.unit_attempt) == Attempt::Bad;
             let findings = if bad {
-                vec![Finding { severity: Severity::Major, text: "scripted finding".into() }]
+                vec![Finding::new(Severity::Major, "scripted finding")]
             } else {
                 Vec::new()
             };
             let outcome = if bad { JudgedOutcome::Redo } else { JudgedOutcome::Accept };
             let (recommended_actions, note) = (Vec::new(), String::new());
             let by_person = false;
-            let judged = Judgement { outcome, findings, recommended_actions, note, by_person };
+            let judged =
+                Judgement { outcome, findings, recommended_actions, note, by_person, waived: None };
             Ok(Reply::Done(judged, 500))
         })
     }

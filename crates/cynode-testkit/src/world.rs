@@ -91,6 +91,8 @@ pub struct Setup {
     pub lease_seconds: u32,
     /// Whether processes speak through proxies, where faults can be armed.
     pub proxied: bool,
+    /// More of the orchestrator's configuration, as `key=value`.
+    pub settings: Vec<String>,
 }
 
 /// How the project manager and the analyst are set up.
@@ -323,7 +325,7 @@ impl World {
         processes.put(
             Victim::Orchestrator,
             orchestrator_process(&setup, &root, url, {
-                vec![
+                let own = vec![
                     format!("server.listen={user}"),
                     format!("server.internal_listen={internal_direct}"),
                     format!("engine.ingress_url=http://{engine_seen}"),
@@ -334,7 +336,8 @@ impl World {
                     "database.max_connections=12".to_owned(),
                     "telemetry.log=warn".to_owned(),
                     format!("gate.directory={}", root.join("gate").display()),
-                ]
+                ];
+                [own, setup.settings.clone()].concat()
             }),
         );
         write_engine_config(&root, ingress, admin, node);
@@ -575,7 +578,6 @@ fn start_postgres(setup: &Setup, root: &Path, address: SocketAddr, processes: &P
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let (path, log_path) = (setup.programs.postgres.join("postgres"), root.join("postgres.log"));
     let spawn = move || {
-        // After a crash a dead server's children may still hold its memory for a moment.
         let mut command = program(&path, true);
         command
             .arg("-D")
@@ -587,7 +589,23 @@ fn start_postgres(setup: &Setup, root: &Path, address: SocketAddr, processes: &P
             .current_dir(&home)
             .stdout(Stdio::null())
             .stderr(log(&log_path));
-        command.spawn().unwrap()
+        // After a crash a dead server's children may still hold its memory for a moment: then the next one ends at once.
+        loop {
+            let mut child = command.spawn().unwrap();
+            let begun = Instant::now();
+            let ended = loop {
+                match child.try_wait() {
+                    Ok(None) if begun.elapsed() < Duration::from_millis(150) => {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    Ok(None) => break false,
+                    Ok(Some(_)) | Err(_) => break true,
+                }
+            };
+            if !ended {
+                return child;
+            }
+        }
     };
     processes.put(Victim::Database, Box::new(spawn));
 }

@@ -13,13 +13,17 @@ mod bare;
 mod chaos;
 mod gate;
 mod load;
+mod lying;
 mod mind;
 mod models;
 mod nodes;
+mod notify;
 mod pace;
+mod parallel;
 mod process;
 mod sandbox;
 mod steps;
+mod whole;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -50,10 +54,18 @@ enum Command {
     Models(models::Command),
     /// Real coding agents on a real node.
     Agents(agents::Agents),
+    /// Workers that say that they are done and are not.
+    Lying(lying::Lying),
     /// The real project manager, from a plain sentence to a delivered change.
     Mind(mind::Mind),
+    /// Every path of the review loop.
+    Review(mind::Review),
     /// Real nodes, and what becomes of their jobs.
     Nodes(nodes::Nodes),
+    /// People who are told, and who answer by a link.
+    Notify(notify::Notify),
+    /// A plan whose units can be done side by side, done so and one at a time.
+    Parallel(parallel::Parallel),
     /// Sandboxes: what gets out of them, and how fast they start.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -93,7 +105,8 @@ impl Places {
             postgres: self.postgres.clone(),
         };
         let scripts = Some(self.scripts.clone());
-        Setup { programs, scripts, minds: None, lease_seconds, proxied }
+        let settings = Vec::new();
+        Setup { programs, scripts, minds: None, lease_seconds, proxied, settings }
     }
 }
 
@@ -113,8 +126,12 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Gate(command) => gate::run(command).await?,
             Command::Models(command) => models::run(command).await?,
             Command::Agents(agents) => Box::pin(agents::run(agents)).await,
+            Command::Review(review) => Box::pin(mind::review(review)).await,
+            Command::Lying(lying) => Box::pin(lying::run(lying)).await,
             Command::Mind(mind) => Box::pin(mind::run(mind)).await,
             Command::Nodes(nodes) => nodes::run(nodes).await,
+            Command::Notify(notify) => Box::pin(notify::run(notify)).await,
+            Command::Parallel(parallel) => Box::pin(parallel::run(parallel)).await,
             Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,
             Command::Bare(served) => {

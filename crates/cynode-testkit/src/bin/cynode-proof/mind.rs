@@ -3,6 +3,7 @@
 
 mod facts;
 mod kills;
+mod review;
 mod stage;
 mod story;
 
@@ -10,6 +11,7 @@ use std::{fs, path::PathBuf, time::Instant};
 
 use clap::{Args, ValueEnum};
 
+pub(crate) use self::review::{Review, run as review};
 use self::stage::Stage;
 use crate::Places;
 

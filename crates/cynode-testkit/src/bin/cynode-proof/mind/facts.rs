@@ -24,7 +24,13 @@ const FACTS: &str = "
     UNION ALL
     SELECT 'job ' || u.key || ' ' || j.attempt || ' ' || j.state
         || CASE WHEN j.collected_at IS NULL THEN ' left' ELSE ' collected' END, count(*)
-    FROM jobs j JOIN work_units u USING (unit_id) WHERE j.task_id = $1 GROUP BY 1
+    FROM jobs j JOIN work_units u USING (unit_id) WHERE j.task_id = $1 AND j.evidence_id IS NULL GROUP BY 1
+    UNION ALL
+    SELECT 'evidence of ' || u.key || ' ' || e.attempt || ' ' || e.state || ': ' || e.checks::text, count(*)
+    FROM evidence e JOIN work_units u USING (unit_id) WHERE e.task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'check ' || r.number || ' of ' || u.key || ', round ' || r.round || ': ' || r.holds || ' ' || coalesce(r.exit_code, -1), count(*)
+    FROM evidence_results r JOIN evidence e USING (evidence_id) JOIN work_units u USING (unit_id) WHERE e.task_id = $1 GROUP BY 1
     UNION ALL
     SELECT 'step ' || node || ' ' || verdict || ' ' || coalesce(unit_key, '') || ' ' || coalesce(note, ''), count(*)
     FROM workflow_transitions WHERE task_id = $1 AND verdict <> 'wait' GROUP BY 1
@@ -39,9 +45,11 @@ const FACTS: &str = "
     UNION ALL
     SELECT 'leases left', count(*) FROM task_workflow_lease WHERE task_id = $1 AND expires_at > clock_timestamp()
     UNION ALL
-    SELECT 'summary ' || coalesce(state ->> 'summary', 'none'), 1 FROM workflow_checkpoints WHERE task_id = $1
+    SELECT 'summary ' || regexp_replace(coalesce(state ->> 'summary', 'none'), '#[0-9]+: /v1/pull-requests/[a-z0-9_]+', 'of its own'), 1
+    FROM workflow_checkpoints WHERE task_id = $1
     UNION ALL
-    SELECT 'handoff ' || kind || ' ' || state || ' ' || replace(coalesce((answer - 'trace')::text, 'unanswered'), $2, 'this task'), count(*)
+    SELECT 'handoff ' || kind || ' ' || state || ' ' || replace(coalesce((answer - 'trace' - 'pull_request')::text, 'unanswered'), $2, 'this task')
+        || CASE WHEN answer ? 'pull_request' THEN ' with a pull request' ELSE '' END, count(*)
     FROM handoffs WHERE task_id = $1 GROUP BY 1
     UNION ALL
     SELECT 'answers that no run took', count(*) FROM handoffs WHERE task_id = $1 AND driven AND taken_at IS NULL
@@ -54,6 +62,11 @@ const FACTS: &str = "
     UNION ALL
     SELECT 'judgement of the ' || agent_role || ' on ' || coalesce(unit_key, 'all') || ': ' || status, count(*)
     FROM verifications WHERE task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'pull request ' || state || ' at ' || forge || ': ' || title, count(*) FROM pull_requests WHERE task_id = $1 GROUP BY 1
+    UNION ALL
+    SELECT 'deliveries' || CASE WHEN delivered_at IS NULL THEN ' left' ELSE '' END, count(*) FROM deliveries WHERE task_id = $1
+    GROUP BY 1
     UNION ALL
     SELECT 'tokens of handoffs left', count(*)
     FROM agent_tokens a JOIN handoffs h USING (handoff_id) WHERE h.task_id = $1 AND a.revoked_at IS NULL";
@@ -72,6 +85,17 @@ pub(super) async fn observe(stage: &Stage, task: &str) -> Facts {
     for Made { unit, tree, over, .. } in made {
         facts.insert(format!("commit of {unit}: files {tree}"), over);
     }
+    let branches = "SELECT branch, base_commit FROM pull_requests WHERE task_id = $1";
+    let branches: Vec<(String, String)> =
+        sqlx::query_as(branches).bind(raw(task)).fetch_all(&stage.world.pool).await.unwrap();
+    let repository = stage.world.repository(&stage.world.project);
+    for (branch, base) in branches {
+        let branch = format!("refs/heads/{branch}");
+        let tree = git(&repository, &["rev-parse", &format!("{branch}^{{tree}}")]);
+        let over = git(&repository, &["rev-list", "--count", &format!("{base}..{branch}")]);
+        let over = over.and_then(|over| over.parse().ok()).unwrap_or(-1);
+        facts.insert(format!("branch: files {}", tree.unwrap_or_default()), over);
+    }
     facts
 }
 
@@ -89,7 +113,7 @@ pub(super) struct Made {
 /// The commits that jobs of a task left in the orchestrator's repository.
 pub(super) async fn commits(stage: &Stage, task: &str) -> Vec<Made> {
     let query = "SELECT j.job_id, u.key, j.base FROM jobs j JOIN work_units u USING (unit_id)
-        WHERE j.task_id = $1 ORDER BY u.key, j.attempt";
+        WHERE j.task_id = $1 AND j.evidence_id IS NULL ORDER BY u.key, j.attempt";
     let jobs: Vec<(Uuid, String, Option<String>)> =
         sqlx::query_as(query).bind(raw(task)).fetch_all(&stage.world.pool).await.unwrap();
     let repository = stage.world.repository(&stage.world.project);

@@ -31,7 +31,7 @@ const STUCK: Duration = Duration::from_mins(1);
 const NEVER: &str = "the message never came by";
 
 /// The few places of the short form.
-const FEW: [&str; 16] = [
+const FEW: [&str; 22] = [
     "manager after manager:claim:plan 1",
     "manager before manager:think:classify 1",
     "manager after manager:think:assess_scope 1",
@@ -48,6 +48,12 @@ const FEW: [&str; 16] = [
     "runner before checkpoint:dispatch_step:pass 2",
     "orchestrator after checkpoint:finalize_summary:wait 1",
     "manager after manager:record:classify 1, other words",
+    "manager before manager:tool:git.pull_request.open 1",
+    "manager after manager:tool:git.pull_request.open 1",
+    "orchestrator before manager:tool:git.pull_request.open 1",
+    "orchestrator after manager:tool:git.pull_request.open 1",
+    "orchestrator after sql:delivery:begin 1",
+    "orchestrator before sql:delivery:offer 1",
 ];
 
 /// One place and one victim.
@@ -76,6 +82,8 @@ impl Place {
             ("manager", _) => Some(Victim::Manager),
             ("analyst", _) => Some(Victim::Analyst),
             ("checkpoint", _) | ("workflow", "start") => Some(Victim::Runner),
+            // Between the commit, the branch and the row that says that it is offered.
+            ("sql", "delivery:begin" | "delivery:offer") => Some(Victim::Orchestrator),
             _ => None,
         }
     }
@@ -95,7 +103,8 @@ pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<Pl
         if trigger.message.ends_with(":keep") || (claims && skip > 0) {
             continue;
         }
-        for victim in [sender, Victim::Orchestrator] {
+        let others = (sender != Victim::Orchestrator).then_some(Victim::Orchestrator);
+        for victim in [sender].into_iter().chain(others) {
             let trigger = trigger.clone();
             places.push(Place { victim, trigger, skip, other_words: false });
         }

@@ -69,7 +69,7 @@ impl Sample {
 }
 
 /// The sample repository, as a bundle.
-fn bundle(from: &Path) -> Vec<u8> {
+pub(super) fn bundle(from: &Path) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let to = place.path().join("repository");
     let copied = Command::new("cp").arg("--recursive").arg(from).arg(&to).status().unwrap();

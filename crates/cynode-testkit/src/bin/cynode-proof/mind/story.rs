@@ -27,6 +27,9 @@ const IDLE: Duration = Duration::from_secs(3);
 const UNIT: &str = "add-dark-mode-toggle-to-settings";
 const FILES: [&str; 2] = ["Pages/Settings.razor", "Shared/ThemeProvider.razor"];
 
+/// The tools that the project manager calls, in order.
+const MANAGERS_TOOLS: [&str; 3] = ["git.tree", "git.read", "git.pull_request.open"];
+
 /// What an unbroken run is like.
 pub(super) struct Unbroken {
     pub(super) facts: Facts,
@@ -142,6 +145,8 @@ struct Seen {
     calls: Vec<Value>,
     audit: Vec<Value>,
     made: Vec<Made>,
+    /// The pull requests of the task.
+    offered: Vec<Value>,
 }
 
 impl Seen {
@@ -151,7 +156,7 @@ impl Seen {
         let mut handoffs = stage.list(&path).await;
         handoffs.reverse();
         let jobs = "SELECT u.key, j.payload, j.base, j.result, j.trace_id FROM jobs j JOIN work_units u USING (unit_id)
-            WHERE j.task_id = $1";
+            WHERE j.task_id = $1 AND j.evidence_id IS NULL";
         let jobs = rows(pool, jobs, task).await.into_iter();
         let keyed = |job: Value| (job["key"].as_str().unwrap().to_owned(), job);
         let mut answers = Vec::new();
@@ -161,7 +166,11 @@ impl Seen {
         }
         let thoughts = "SELECT t.kind, t.cost_micros, t.latency_ms, t.trace_id, t.calls, t.complaints FROM think_calls t
             JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 ORDER BY handoff_id, step";
+        let mut offered =
+            stage.list(&format!("/v1/projects/{}/pull-requests", world.project)).await;
+        offered.retain(|it| it["task_id"] == task);
         Self {
+            offered,
             task: world.get(&format!("/v1/tasks/{task}")).await,
             timeline: world.get(&format!("/v1/tasks/{task}/timeline")).await,
             handoffs,
@@ -207,6 +216,7 @@ const LOOK: usize = 4;
 const LOOKED: usize = 5;
 const END: usize = 6;
 
+#[expect(clippy::too_many_lines, reason = "eleven steps, one after the other")]
 fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
     let sample = &stage.sample;
     let said = |kind: &str| json!([kind, sample.answers[kind].answer]);
@@ -238,7 +248,7 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
     );
     checks.that("project", &planned["project"], &learned(&sample.words));
     let read: Vec<_> = tools(seen, "project_manager");
-    checks.that("tools of the manager", &json!(read), &json!(["git.tree", "git.read"]));
+    checks.that("tools of the manager", &json!(read), &json!(MANAGERS_TOOLS));
 
     checks.step(" 4 assesses", "small");
     let thoughts = json!([said("classify"), said("assess_scope"), said("plan")]);
@@ -274,7 +284,14 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
         &seen.thought(ANALYSED),
         &json!([said("review_artifact")]),
     );
-    let good = json!({ "answer": "judged", "outcome": "accept", "findings": [], "recommended_actions": [],
+    // The project's own commands are run over the change, and over what was there before: this machine has no such program.
+    let unable = |command: &str| {
+        let text =
+            format!("the check `{command}` does not hold, and did not before the change either");
+        json!({ "severity": "minor", "text": text })
+    };
+    let noted = json!([unable("dotnet build"), unable("dotnet test")]);
+    let good = json!({ "answer": "judged", "outcome": "accept", "findings": noted, "recommended_actions": [],
         "note": "an analyst found it good", "by_person": false });
     checks.that("judgement", seen.answer(BUILT), &good);
 
@@ -307,13 +324,60 @@ fn eleven_steps(stage: &Stage, seen: &Seen, checks: &mut Checks) {
         "note": "the review found it good; no tests are needed: Small UI change, manual test sufficient", "by_person": false });
     checks.that("judgement", seen.answer(LOOKED), &good);
 
-    checks.step("11 delivers", "one commit with the two files in the project's repository (no pull request: that is another issue's)");
+    checks.step(
+        "11 delivers",
+        "one commit of the two files on a branch of its own, and a pull request by the project manager",
+    );
     checks.that("state", &seen.task["state"], &json!("completed"));
     checks.that("last thought", &seen.thought(END), &json!([said("summarise")]));
     let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
     let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
-    checks.that("summary", &seen.timeline["summary"], &json!(format!("{words}\n\n{counted}")));
+    let offered = seen.offered.first().unwrap_or(&Value::Null);
+    let url = offered["url"].as_str().unwrap_or_default();
+    let named = format!("Pull request #{}: {url}", offered["number"]);
+    let summary = format!("{words}\n\n{counted}\n\n{named}");
+    checks.that("summary", &seen.timeline["summary"], &json!(summary));
     checks.that("commits", &delivered(stage, seen), &meant(&sample.workers["fixer"]));
+    checks.that("pull requests", &json!(seen.offered.len()), &json!(1));
+    let done = "- Add dark mode toggle to settings\n- Review the change";
+    let unable = |command| {
+        format!(
+            "- minor: the check `{command}` does not hold, and did not before the change either"
+        )
+    };
+    let noted = format!("{}\n{}\n- minor: {minor}", unable("dotnet build"), unable("dotnet test"));
+    let body = format!("{words}\n\n## What was done\n\n{done}\n\n## What was noted\n\n{noted}");
+    let shown = json!([
+        offered["state"],
+        offered["forge"],
+        offered["title"],
+        offered["body"],
+        offered["task_id"]
+    ]);
+    let meant = json!(["open", "local", WORDS, body, seen.task["id"]]);
+    checks.that("pull request", &shown, &meant);
+    let id = seen.task["id"].as_str().unwrap_or_default();
+    let says =
+        format!("{WORDS}\n\n{body}\n\nCyNode-Task: {id}\nSigned-off-by: CyNode <cynode@localhost>");
+    let branch = json!({ "over": 1, "from main": true, "tree of the work": true, "says": says });
+    checks.that("branch", &on_branch(stage, seen, offered), &branch);
+}
+
+/// What is on the branch of a pull request.
+fn on_branch(stage: &Stage, seen: &Seen, offered: &Value) -> Value {
+    let repository = stage.world.repository(&stage.world.project);
+    let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
+    let branch = format!("refs/heads/{}", offered["branch"].as_str().unwrap_or_default());
+    let made = seen.made.first().map(|it| it.commit.clone()).unwrap_or_default();
+    let tree = |commit: &str| run(&["rev-parse", &format!("{commit}^{{tree}}")]);
+    let over = run(&["rev-list", "--count", &format!("refs/heads/main..{branch}")]);
+    let parent = run(&["rev-parse", &format!("{branch}^")]);
+    json!({
+        "over": over.parse::<i64>().ok(),
+        "from main": parent == run(&["rev-parse", "refs/heads/main"]),
+        "tree of the work": tree(&branch) == tree(&made),
+        "says": run(&["log", "--format=%B", "-1", &branch]),
+    })
 }
 
 /// What can be known of the project from its own words.
@@ -403,13 +467,14 @@ fn delivered(stage: &Stage, seen: &Seen) -> Value {
     told.collect()
 }
 
-/// What the worker's moves make of the repository.
+/// What the worker's moves make of the two files, and nothing else.
 fn meant(worker: &Value) -> Value {
-    let moves = worker["moves"].as_array().into_iter().flatten();
-    let written = moves.filter(|it| it["move"] == "write");
-    let file =
-        |it: &Value| json!(["M", it["path"], it["text"].as_str().unwrap_or_default().trim()]);
-    let files: Value = written.map(file).collect();
+    let moves = worker["moves"].as_array().map_or(&[][..], Vec::as_slice);
+    let written = |path: &str| {
+        let of = moves.iter().find(|it| it["move"] == "write" && it["path"] == path);
+        of.and_then(|it| it["text"].as_str()).unwrap_or_default().trim()
+    };
+    let files: Value = FILES.into_iter().map(|path| json!(["M", path, written(path)])).collect();
     json!([{ "unit": UNIT, "over": 1, "from main": true, "files": files }])
 }
 
@@ -446,13 +511,13 @@ fn records(seen: &Seen, checks: &mut Checks) {
         .map(|role| json!([role, tools(seen, role)]))
         .collect();
     let meant = json!([
-        ["project_manager", ["git.tree", "git.read"]],
+        ["project_manager", MANAGERS_TOOLS],
         ["project_analyst", ["verification.record"]],
         ["developer", ["pm.report"]],
         ["reviewer", ["pm.report"]],
     ]);
     checks.that("tools", &of_roles, &meant);
-    checks.that("records", &json!(seen.audit.len()), &json!(10));
+    checks.that("records", &json!(seen.audit.len()), &json!(12));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 
     checks.step("   trace", "one, everywhere");

@@ -1,0 +1,232 @@
+//! Receivers that are told by HTTP.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use data_encoding::BASE64;
+use ring::hmac;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Serves a router on a port until the token is cancelled.
+fn serve(listener: TcpListener, router: Router, stop: &CancellationToken) {
+    let until = stop.clone().cancelled_owned();
+    TaskTracker::new().spawn(async move {
+        let _ = axum::serve(listener, router).with_graceful_shutdown(until).await;
+    });
+}
+
+/// Something that a webhook was told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hook {
+    /// `webhook-id`.
+    pub id: String,
+    /// `webhook-timestamp`.
+    pub timestamp: i64,
+    /// How many of the signatures are right for one of the receiver's secrets.
+    pub verified: usize,
+    /// How many signatures there were.
+    pub signatures: usize,
+    /// The body.
+    pub body: Value,
+    /// What it was answered.
+    pub answered: u16,
+}
+
+struct Hooks {
+    secrets: Mutex<Vec<String>>,
+    answers: Mutex<VecDeque<(u16, Option<u64>)>>,
+    taken: watch::Sender<Vec<Hook>>,
+}
+
+/// A receiver of webhooks. It checks signatures with another library than the one that makes them.
+pub struct WebhookInbox {
+    /// Where it listens.
+    pub address: SocketAddr,
+    shared: Arc<Hooks>,
+    stop: CancellationToken,
+}
+
+impl WebhookInbox {
+    /// Receives on a free port.
+    pub async fn start() -> Self {
+        Self::over(TcpListener::bind("127.0.0.1:0").await.unwrap(), &[])
+    }
+
+    /// Receives on a port that was taken.
+    pub fn over(listener: TcpListener, trusted: &[&str]) -> Self {
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Hooks {
+            secrets: Mutex::new(trusted.iter().map(|&it| it.to_owned()).collect()),
+            answers: Mutex::default(),
+            taken: watch::Sender::default(),
+        });
+        let stop = CancellationToken::new();
+        let router = Router::new().route("/hook", post(take)).with_state(shared.clone());
+        serve(listener, router, &stop);
+        Self { address, shared, stop }
+    }
+
+    /// Where webhooks are sent.
+    pub fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    /// Knows this secret from now on.
+    pub fn trust(&self, secret: &str) {
+        self.shared.secrets.lock().unwrap().push(secret.to_owned());
+    }
+
+    /// Gives this status to the next request that has no other, with a `retry-after`.
+    pub fn answer(&self, status: u16, retry_after: Option<u64>) {
+        self.shared.answers.lock().unwrap().push_back((status, retry_after));
+    }
+
+    /// Everything that came, in order.
+    pub fn taken(&self) -> Vec<Hook> {
+        self.shared.taken.borrow().clone()
+    }
+
+    /// Waits until so many have come.
+    pub async fn until(&self, count: usize) -> Vec<Hook> {
+        let mut taken = self.shared.taken.subscribe();
+        taken.wait_for(|taken| taken.len() >= count).await.unwrap().clone()
+    }
+}
+
+impl Drop for WebhookInbox {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn take(State(shared): State<Arc<Hooks>>, headers: HeaderMap, body: Bytes) -> Response {
+    let text = |name: &str| {
+        headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+    };
+    let (id, timestamp, signatures) =
+        (text("webhook-id"), text("webhook-timestamp"), text("webhook-signature"));
+    let mut signed = format!("{id}.{timestamp}.").into_bytes();
+    signed.extend_from_slice(&body);
+    let secrets = shared.secrets.lock().unwrap().clone();
+    let right = |signature: &&str| {
+        let Some(tag) = signature.strip_prefix("v1,") else { return false };
+        let Ok(tag) = BASE64.decode(tag.as_bytes()) else { return false };
+        secrets.iter().any(|secret| {
+            let key = BASE64.decode(secret.trim_start_matches("whsec_").as_bytes()).unwrap();
+            hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &key), &signed, &tag).is_ok()
+        })
+    };
+    let answer = shared.answers.lock().unwrap().pop_front();
+    let (status, after) = answer.unwrap_or((204, None));
+    let hook = Hook {
+        timestamp: timestamp.parse().unwrap_or_default(),
+        verified: signatures.split(' ').filter(right).count(),
+        signatures: signatures.split(' ').count(),
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+        answered: status,
+        id,
+    };
+    shared.taken.send_modify(|taken| taken.push(hook));
+    let mut response = StatusCode::from_u16(status).unwrap().into_response();
+    if let Some(after) = after {
+        response.headers_mut().insert(header::RETRY_AFTER, after.into());
+    }
+    if (300..400).contains(&status) {
+        response.headers_mut().insert(header::LOCATION, "/elsewhere".parse().unwrap());
+    }
+    response
+}
+
+/// A message that was published.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Who published it.
+    pub authorization: Option<String>,
+    /// What.
+    pub body: Value,
+}
+
+struct Topics {
+    token: Option<String>,
+    taken: watch::Sender<Vec<Published>>,
+}
+
+/// An ntfy server.
+pub struct NtfyInbox {
+    address: SocketAddr,
+    shared: Arc<Topics>,
+    stop: CancellationToken,
+}
+
+impl NtfyInbox {
+    /// Serves topics on a free port, for whoever has the token if there is one.
+    pub async fn start(token: Option<&str>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let token = token.map(str::to_owned);
+        let shared = Arc::new(Topics { token, taken: watch::Sender::default() });
+        let stop = CancellationToken::new();
+        let router = Router::new().route("/", post(publish)).with_state(shared.clone());
+        serve(listener, router, &stop);
+        Self { address, shared, stop }
+    }
+
+    /// The address of a topic.
+    pub fn topic(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
+    }
+
+    /// Everything that was published, in order.
+    pub fn taken(&self) -> Vec<Published> {
+        self.shared.taken.borrow().clone()
+    }
+
+    /// Waits until so much was published.
+    pub async fn until(&self, count: usize) -> Vec<Published> {
+        let mut taken = self.shared.taken.subscribe();
+        taken.wait_for(|taken| taken.len() >= count).await.unwrap().clone()
+    }
+}
+
+impl Drop for NtfyInbox {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn publish(State(shared): State<Arc<Topics>>, headers: HeaderMap, body: Bytes) -> Response {
+    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let authorization = shown.map(str::to_owned);
+    let wanted = shared.token.as_ref().map(|token| format!("Bearer {token}"));
+    if wanted.is_some() && wanted != authorization {
+        let told = json!({ "code": 40301, "http": 403, "error": "forbidden" });
+        return (StatusCode::FORBIDDEN, told.to_string()).into_response();
+    }
+    let Ok(body) = serde_json::from_slice::<Value>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    // As the real one: a topic that is one, at most three buttons, and a message that is not a file.
+    let topic =
+        body["topic"].as_str().is_some_and(|topic| !topic.is_empty() && !topic.contains('/'));
+    let few = body["actions"].as_array().is_none_or(|actions| actions.len() <= 3);
+    let short = body["message"].as_str().is_some_and(|message| message.len() <= 4096);
+    if !(topic && few && short) {
+        return (StatusCode::BAD_REQUEST, "{\"code\":40024}").into_response();
+    }
+    let told = json!({ "id": "sPs71M8A2T", "event": "message", "topic": body["topic"] });
+    shared.taken.send_modify(|taken| taken.push(Published { authorization, body }));
+    told.to_string().into_response()
+}

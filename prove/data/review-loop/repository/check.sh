@@ -1,0 +1,3 @@
+#!/bin/sh
+# Holds when the greeting names whoever is greeted.
+test "$(sh ./greet.sh Ada)" = "hello Ada"
