@@ -485,7 +485,7 @@ impl Stage {
 }
 
 /// Waits until something holds; whether it does in time.
-async fn within(patience: Duration, holds: impl AsyncFn() -> bool) -> bool {
+pub(crate) async fn within(patience: Duration, holds: impl AsyncFn() -> bool) -> bool {
     let begun = Instant::now();
     while !holds().await {
         if begun.elapsed() > patience {
