@@ -25,11 +25,12 @@ pub const PUBLIC: [(&str, &str); 9] = [
 ];
 
 /// Mutations that need no `Idempotency-Key`: a login is safe to repeat, and its answer is a secret
-/// that must not be kept; commits have names of their own, a merge is done once, a link works once, and a delivery of a
+/// that must not be kept; commits have names of their own, to fetch them changes nothing, a merge is done once, a link works once, and a delivery of a
 /// forge is known by what it says.
-pub const NOT_KEPT: [(&str, &str); 5] = [
+pub const NOT_KEPT: [(&str, &str); 6] = [
     ("post", "/v1/sessions"),
     ("put", "/v1/projects/{project}/repository"),
+    ("post", "/v1/projects/{project}/git/git-upload-pack"),
     ("post", "/v1/pull-requests/{pull_request}/merge"),
     ("post", "/answer/{token}"),
     ("post", "/v1/hooks/{project}/{forge}"),
@@ -53,8 +54,10 @@ pub const JOINING: [(&str, &str); 3] =
         (name = "projects", description = "Projects and their members"),
         (name = "settings", description = "System settings and preferences"),
         (name = "tasks", description = "Work"),
+        (name = "schedules", description = "Work that is asked for at its time"),
         (name = "events", description = "What happens"),
         (name = "gate", description = "Agents, tools, rules, approvals, records"),
+        (name = "skills", description = "Instructions that agents may be given"),
         (name = "models", description = "Providers, models, ceilings, usage. Models are asked at `/v1/chat/completions`, \
             `/v1/responses` and `/v1/messages`, as their vendors describe them"),
         (name = "nodes", description = "Machines that run jobs in sandboxes"),

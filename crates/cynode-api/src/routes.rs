@@ -15,8 +15,10 @@ mod projects;
 mod pull_requests;
 mod remotes;
 mod repositories;
+mod schedules;
 mod settings;
 mod signals;
+mod skills;
 mod tasks;
 mod workflow;
 
@@ -87,6 +89,13 @@ fn work() -> OpenApiRouter<AppState> {
         .routes(routes!(signals::answer_task))
         .routes(routes!(signals::task_timeline))
         .routes(routes!(signals::task_evidence))
+        .routes(routes!(schedules::create_schedule, schedules::list_schedules))
+        .routes(routes!(
+            schedules::get_schedule,
+            schedules::update_schedule,
+            schedules::delete_schedule
+        ))
+        .routes(routes!(schedules::run_schedule))
         .routes(routes!(events::follow_events))
         .routes(routes!(handoffs::list_handoffs))
         .routes(routes!(handoffs::get_handoff))
@@ -127,6 +136,8 @@ fn means() -> OpenApiRouter<AppState> {
         .routes(routes!(gate::get_approval, gate::decide_approval))
         .routes(routes!(gate::search_audit))
         .routes(routes!(gate::list_images, gate::add_image, gate::remove_image))
+        .routes(routes!(skills::create_skill, skills::list_skills))
+        .routes(routes!(skills::get_skill, skills::update_skill, skills::delete_skill))
         .routes(routes!(models::list_providers))
         .routes(routes!(models::set_provider, models::remove_provider))
         .routes(routes!(models::add_provider_key))
@@ -167,16 +178,20 @@ pub(crate) fn internal() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::advertise))
 }
 
-/// Routes of the user-facing port that bring many bytes or wait for git.
+/// Routes of the user-facing port that bring or read many bytes, or wait for git.
 pub(crate) fn long() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(repositories::get_repository, repositories::import_repository))
+        .routes(routes!(repositories::project_refs))
+        .routes(routes!(repositories::project_pack))
         .routes(routes!(remotes::get_remote, remotes::set_remote, remotes::remove_remote))
         .routes(routes!(remotes::list_issues))
         .routes(routes!(remotes::receive_hook))
         .routes(routes!(pull_requests::diff_pull_request))
         .routes(routes!(pull_requests::pull_request_files))
         .routes(routes!(pull_requests::merge_pull_request))
+        .routes(routes!(gate::verify_audit))
+        .routes(routes!(gate::prove_call))
 }
 
 /// Routes of the internal port that bring many bytes or wait for git.

@@ -16,10 +16,11 @@ use cynode_db::{
     DbError,
     audit::{self, Search},
 };
-use cynode_wire::gate::AuditView;
+pub use cynode_wire::gate::AuditReport as Report;
+use cynode_wire::gate::{AuditProof, AuditView};
 pub use ed25519_dalek::VerifyingKey;
 use ed25519_dalek::{Signer, Verifier};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
@@ -29,7 +30,7 @@ pub use cynode_audit::{
     Writer,
 };
 
-use crate::{App, Ctx, Error, keys::Keys};
+use crate::{App, Ctx, Error, Request, keys::Keys};
 
 /// Records read at once.
 const PAGE: i64 = 1000;
@@ -137,29 +138,12 @@ fn unavailable(error: DbError) -> StoreError {
     StoreError::Unavailable(error.into())
 }
 
-/// What checking all records showed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// How many chains there are.
-    pub chains: u64,
-    /// How many of them had their records removed when their time was over.
-    pub pruned: u64,
-    /// How many chains are closed: nothing is missing at their end.
-    pub closed: u64,
-    /// How many records were checked.
-    pub records: u64,
-    /// How many of them a signed checkpoint covers.
-    pub covered: u64,
-    /// The end of the list of chains: keep it elsewhere, and a later list that lacks a chain is found out.
-    pub tip: String,
-    /// What is wrong.
-    pub problems: Vec<String>,
-}
-
 /// Checks every record, chain and signature. It reads everything, in order.
 #[tracing::instrument(name = "app.audit.verify", skip_all)]
 pub async fn verify(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
-    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    // All as it was at one moment: what is removed after its time meanwhile is not missing.
+    let mut conn = app.pool().begin().await.map_err(DbError::from)?;
+    audit::at_one_moment(&mut conn).await?;
     let chains = audit::chains(&mut conn).await?;
     let mut report = Report {
         chains: chains.len() as u64,
@@ -224,6 +208,16 @@ pub async fn verify(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
     Ok(report)
 }
 
+/// The same for an admin of the installation; one at a time in a process, since it reads everything.
+pub async fn check(app: &App, request: &Request) -> Result<Report, Error> {
+    app.read(request, |ctx| Box::pin(async { ctx.require(Role::Admin) })).await?;
+    let key = app.gate()?.keys.verifying();
+    let _alone = app.shared().checking.try_lock().map_err(|_| {
+        Error::Conflict("the records are being checked already: ask again when that is done")
+    })?;
+    verify(app, &key).await
+}
+
 async fn check_chain(
     conn: &mut cynode_db::Conn,
     chain: Uuid,
@@ -254,7 +248,7 @@ async fn check_chain(
 }
 
 /// A proof for somebody who has a signed head and our public key, and nothing else.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Proof {
     /// The record.
     pub record: Record,
@@ -270,23 +264,65 @@ pub struct Proof {
 #[tracing::instrument(name = "app.audit.prove", skip_all)]
 pub async fn prove(app: &App, call: CallId, key: &VerifyingKey) -> Result<Vec<Proof>, Error> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let search = Search { call: Some(call.as_uuid()), ..Search::default() };
-    let found = audit::search(&mut conn, &search, 10).await?;
-    if found.is_empty() {
-        return Err(Error::not_found("call", call));
+    let found = of_call(&mut conn, call).await?;
+    proofs(&mut conn, found, key).await
+}
+
+/// The same for whoever may see the records of the call.
+#[tracing::instrument(name = "app.audit.prove_for", skip_all)]
+pub async fn prove_for(
+    ctx: &mut Ctx,
+    call: CallId,
+    key: &VerifyingKey,
+) -> Result<Vec<AuditProof>, Error> {
+    ctx.caller()?;
+    let found = of_call(ctx.conn(), call).await?;
+    for row in &found {
+        let seen = match row.project_id {
+            Some(project) => ctx.require_in(ProjectId::from_uuid(project), Role::Viewer).await,
+            None => ctx.require(Role::Viewer),
+        };
+        // A call that the caller may not see does not exist.
+        seen.map_err(|_| Error::not_found("call", call))?;
     }
+    let proofs = proofs(ctx.conn(), found, key).await?;
+    let written = proofs.into_iter().map(written).collect::<Result<_, _>>();
+    written.map_err(|error| Error::Internal(error.into()))
+}
+
+fn written(proof: Proof) -> Result<AuditProof, serde_json::Error> {
+    Ok(AuditProof {
+        record: serde_json::to_value(proof.record)?,
+        checkpoint: serde_json::to_value(proof.checkpoint)?,
+        inclusion: serde_json::to_value(proof.inclusion)?,
+        public_key: proof.public_key,
+    })
+}
+
+/// The records of a call; there must be one.
+async fn of_call(conn: &mut cynode_db::Conn, call: CallId) -> Result<Vec<audit::Row>, Error> {
+    let search = Search { call: Some(call.as_uuid()), ..Search::default() };
+    let found = audit::search(conn, &search, 10).await?;
+    if found.is_empty() { Err(Error::not_found("call", call)) } else { Ok(found) }
+}
+
+async fn proofs(
+    conn: &mut cynode_db::Conn,
+    found: Vec<audit::Row>,
+    key: &VerifyingKey,
+) -> Result<Vec<Proof>, Error> {
     let mut proofs = Vec::new();
     for row in found {
         let unreadable = || DbError::Corrupt { table: "audit_records", column: "hash" };
         let record = rows::to_record(row).ok_or_else(unreadable)?;
-        let heads = audit::checkpoints(&mut conn, record.chain).await?;
+        let heads = audit::checkpoints(conn, record.chain).await?;
         let head = heads.iter().map(rows::checkpoint).find(|head| head.size > record.seq);
         let head = head
             .ok_or(Error::Conflict("no signed head covers the call yet: try again in a minute"))?;
         let mut tree = Tree::new();
         let mut from = 0;
         while tree.size() < head.size {
-            let page = audit::records(&mut conn, record.chain, from, PAGE).await?;
+            let page = audit::records(conn, record.chain, from, PAGE).await?;
             let Some(last) = page.last().map(|row| row.seq) else { break };
             for row in page {
                 if tree.size() < head.size {

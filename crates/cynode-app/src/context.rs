@@ -263,6 +263,7 @@ impl Request {
             Some(Credential::ApiKey(id)) => id.as_uuid(),
             Some(Credential::Agent(id)) => id.as_uuid(),
             Some(Credential::Link(id)) => id.as_uuid(),
+            Some(Credential::Schedule(id)) => id.as_uuid(),
             None => Uuid::nil(),
         }
     }
@@ -282,6 +283,14 @@ impl Ctx {
         match self.conn {
             Connection::Plain(_) => Ok(()),
             Connection::Tx(tx) => Ok(tx.commit().await.map_err(cynode_db::DbError::from)?),
+        }
+    }
+
+    /// Undoes everything now. A transaction that is only dropped keeps its locks until its connection is looked after.
+    pub(crate) async fn undo(self) -> Result<(), Error> {
+        match self.conn {
+            Connection::Plain(_) => Ok(()),
+            Connection::Tx(tx) => Ok(tx.rollback().await.map_err(cynode_db::DbError::from)?),
         }
     }
 

@@ -21,9 +21,10 @@ use cynode_db::{
 };
 use cynode_wire::{
     handoffs::{
-        ClaimHandoff, ClaimedHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, Handoff,
-        HandoffAnswer, HandoffContext, HandoffKind, HandoffRequest, HandoffState, HandoffView,
-        KeepHandoff, PreferenceApplied, ProjectFacts, RecordThought, TaskFacts,
+        BeginThought, ClaimHandoff, ClaimedHandoff, CompleteHandoff, DelegateHandoff, FailHandoff,
+        Handoff, HandoffAnswer, HandoffContext, HandoffKind, HandoffRequest, HandoffState,
+        HandoffView, KeepHandoff, PreferenceApplied, ProjectFacts, RecordThought, TaskFacts,
+        ThoughtBegun,
     },
     page::{Page, PageRequest},
     reports::ReportView,
@@ -200,20 +201,24 @@ async fn analysts(ctx: &mut Ctx) -> Result<i64, Error> {
     Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(ANALYSTS_DEFAULT))
 }
 
+/// The models that a handoff opens.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    models: Vec<String>,
+    tool_models: Vec<String>,
+}
+
 /// The models that agents on our side may ask: whatever holds the tiers, and the installation's own choice.
-async fn models_for(app: &App) -> Result<Vec<String>, Error> {
+pub(crate) async fn models_for(app: &App) -> Result<Open, Error> {
     let mut models: Vec<String> = Tier::ALL.iter().map(|tier| tier.model_id()).collect();
     models.extend(inference::default_model(app).await?);
-    Ok(models)
+    let tool_models = inference::calling_tools(app, &models).await?;
+    Ok(Open { models, tool_models })
 }
 
 /// A handoff for whoever works on it, with a token of its own; tokens of earlier claims end.
-pub(crate) async fn given(
-    ctx: &mut Ctx,
-    kept: &Kept,
-    models: Vec<String>,
-) -> Result<Handoff, Error> {
-    let now = ctx.now;
+pub(crate) async fn given(ctx: &mut Ctx, kept: &Kept, open: Open) -> Result<Handoff, Error> {
+    let (now, Open { models, tool_models }) = (ctx.now, open);
     handoffs::revoke_tokens(ctx.conn(), &[kept.id], now).await?;
     let role = kept.kind.role();
     let issued = agents::issue_for_handoff(
@@ -239,6 +244,7 @@ pub(crate) async fn given(
         context,
         token,
         models,
+        tool_models,
         thoughts: thoughts.into_iter().map(|(thought, _)| thought).collect(),
         delegated: handoffs::shares(ctx.conn(), kept.id).await?,
         expires_at: kept.lease_expires_at.unwrap_or(now),
@@ -555,6 +561,28 @@ pub async fn delegate(
     let request = HandoffRequest::Analyse(judge.clone());
     settle(ctx, &kept, &Ending::Delegated).await?;
     hand_off(ctx, subject, Some(kept.id), None, &request).await
+}
+
+/// Notes that a model is about to be asked. While a person has paused the task, it is not: the handoff goes back with what was
+/// thought, and is given again when the task goes on.
+#[tracing::instrument(name = "app.handoffs.begin_thought", skip_all, fields(handoff.id = %body.handoff_id))]
+pub async fn begin_thought(
+    ctx: &mut Ctx,
+    host: &Host,
+    body: &BeginThought,
+) -> Result<ThoughtBegun, Error> {
+    let kept = held(ctx, host, body.handoff_id, body.fencing_token).await?;
+    let paused = match kept.task {
+        Some(task) => handoffs::paused(ctx.conn(), task).await?,
+        None => false,
+    };
+    if paused {
+        let now = ctx.now;
+        handoffs::take_back(ctx.conn(), kept.id).await?;
+        handoffs::revoke_tokens(ctx.conn(), &[kept.id], now).await?;
+        tracing::info!(event = "handoff.paused", handoff.id = %kept.id, "taken back: its task is paused");
+    }
+    Ok(ThoughtBegun { paused })
 }
 
 /// Keeps what was thought, before anything is done with it.

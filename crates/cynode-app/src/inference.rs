@@ -232,7 +232,9 @@ pub async fn person(
     let credential = match caller.credential {
         Credential::Session(_) => "session",
         Credential::ApiKey(_) => "api_key",
-        Credential::Agent(_) | Credential::Link(_) => return Err(Error::Unauthenticated),
+        Credential::Agent(_) | Credential::Link(_) | Credential::Schedule(_) => {
+            return Err(Error::Unauthenticated);
+        }
     };
     let role_everywhere = caller.role;
     Ok(Who { user: caller.user, project, agent: None, role_everywhere, credential })
@@ -327,6 +329,14 @@ pub(crate) async fn default_model(app: &App) -> Result<Option<String>, Error> {
     let Ok(models) = app.models() else { return Ok(None) };
     let registry = models.registry(app, None).await?;
     Ok(models.current(app, &registry).await?.default.clone())
+}
+
+/// Those of the models that call tools.
+pub(crate) async fn calling_tools(app: &App, ids: &[String]) -> Result<Vec<String>, Error> {
+    let Ok(models) = app.models() else { return Ok(Vec::new()) };
+    let registry = models.registry(app, None).await?;
+    let registry = models.current(app, &registry).await?;
+    Ok(ids.iter().filter(|id| registry.calls_tools(id)).cloned().collect())
 }
 
 /// Asks by what a registry says.

@@ -42,6 +42,7 @@ pub mod projects;
 pub mod remotes;
 pub mod reports;
 pub mod repositories;
+pub mod schedules;
 pub mod servers;
 pub mod services;
 pub mod sessions;
@@ -132,6 +133,8 @@ struct Shared {
     callers: sessions::Callers,
     services: services::Services,
     new_tasks: tasks::NewTasks,
+    /// Held while all records of tool calls are checked.
+    checking: tokio::sync::Mutex<()>,
 }
 
 impl App {
@@ -144,6 +147,7 @@ impl App {
             callers: sessions::callers(&lanes, &pool, &environment),
             services: services::services(&lanes, &pool),
             new_tasks: tasks::new_tasks(&lanes, &pool),
+            checking: tokio::sync::Mutex::default(),
         };
         let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));
         let signs = Arc::default();

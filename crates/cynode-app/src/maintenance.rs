@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, notices, schema};
+use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, notices, schedules, schema};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, Error, error::complain};
@@ -15,6 +15,9 @@ const BATCH: i64 = 1000;
 
 /// How long it is kept what people were told.
 const KEEP_NOTICES: time::Duration = time::Duration::days(30);
+
+/// How long it is kept what came of schedules; the last time is kept as long as the schedule.
+const KEEP_FIRINGS: time::Duration = time::Duration::days(90);
 
 /// Works until it is told to stop. A failure is logged and tried again at the next turn.
 pub async fn run(app: App, stop: CancellationToken) {
@@ -38,6 +41,7 @@ pub async fn once(app: &App) -> Result<(), Error> {
     while idempotency::sweep(&mut conn, now, BATCH).await? > 0 {}
     approvals::sweep(&mut conn, now - time::Duration::days(1)).await?;
     while notices::sweep(&mut conn, now - KEEP_NOTICES, now, BATCH).await? > 0 {}
+    while schedules::forget(&mut conn, now - KEEP_FIRINGS, BATCH).await? > 0 {}
     if let Ok(parts) = app.gate() {
         let before = now - parts.keep_transcripts;
         while nodes::forget_events(&mut conn, before, BATCH).await? > 0 {}

@@ -58,6 +58,31 @@ const VERDICTS: [&str; 9] = [
 /// How many gits run at once.
 const AT_ONCE: usize = 8;
 
+/// What of a repository is shown to whoever fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// All that is kept: for the jobs of its project.
+    All,
+    /// Branches: for people.
+    Branches,
+}
+
+impl Shown {
+    const fn settings(self) -> &'static [&'static str] {
+        match self {
+            Self::All => &[],
+            Self::Branches => &[
+                "-c",
+                "uploadpack.hideRefs=refs",
+                "-c",
+                "uploadpack.hideRefs=!refs/heads",
+                "-c",
+                "uploadpack.allowAnySHA1InWant=false",
+            ],
+        }
+    }
+}
+
 /// Where the repositories are.
 #[derive(Clone, Debug)]
 pub struct Repositories {
@@ -181,8 +206,9 @@ impl Repositories {
             return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&done.stderr);
-        let lines = said.lines().filter(|line| !line.trim().is_empty()).take(3);
-        let words = format!("git: {}", lines.collect::<Vec<_>>().join("; "));
+        let lines =
+            said.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("From "));
+        let words = format!("git: {}", lines.take(3).collect::<Vec<_>>().join("; "));
         // A full disk, a lock that somebody left, a process that was killed say nothing about a bundle: they may pass.
         if VERDICTS.iter().any(|verdict| said.contains(verdict)) {
             Err(GitError::Refused(words))
@@ -245,8 +271,20 @@ impl Repositories {
             )
         })?;
         let refs = "refs/heads/*:refs/heads/*";
-        let fetch = ["fetch", "--quiet", "--no-tags", "--atomic", "--no-write-fetch-head", &bundle];
-        self.run(&directory, &[&fetch[..], &[refs]].concat()).await?;
+        // Told to be quiet, git does not say which branch it refuses.
+        let fetch = ["fetch", "--no-tags", "--atomic", "--no-write-fetch-head", &bundle];
+        self.run(&directory, &[&fetch[..], &[refs]].concat()).await.map_err(
+            |error| {
+                match error {
+            GitError::Refused(said) if said.contains("rejected") => GitError::Refused(
+                "a branch of the bundle lacks what the project has; branches only move forward: \
+                 pull first, then bring it again"
+                    .into(),
+            ),
+            other => other,
+        }
+            },
+        )?;
         let head = self.commit(&directory, &format!("refs/heads/{wanted}")).await?;
         Ok((wanted.to_owned(), head))
     }
@@ -444,8 +482,10 @@ impl Repositories {
         &self,
         project: ProjectId,
         protocol: Option<&str>,
+        shown: Shown,
     ) -> Result<Bytes, GitError> {
         let mut git = Self::git(&self.of(project));
+        git.args(shown.settings());
         git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
         let git = speaking(&mut git, protocol).arg(self.of(project));
         let done = tokio::time::timeout(PATIENCE, git.output());
@@ -461,9 +501,11 @@ impl Repositories {
         &self,
         project: ProjectId,
         protocol: Option<&str>,
+        shown: Shown,
         question: Bytes,
     ) -> Result<(Child, ChildStdout), GitError> {
         let mut git = Self::git(&self.of(project));
+        git.args(shown.settings());
         git.args(["upload-pack", "--stateless-rpc"]);
         let git = speaking(&mut git, protocol).arg(self.of(project));
         let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;

@@ -6,6 +6,7 @@ use cynode_core::{
     roles::Role,
 };
 use cynode_db::skills;
+use cynode_wire::skills::{CreateSkill, SkillSummary, SkillView, UpdateSkill};
 use serde_json::json;
 
 pub use cynode_db::skills::Skill;
@@ -22,6 +23,37 @@ pub struct SkillText {
     pub description: String,
     /// The instructions.
     pub body: String,
+}
+
+/// A skill without its instructions, as people see it in a list.
+pub fn summary(skill: &Skill) -> SkillSummary {
+    SkillSummary {
+        skill_id: skill.id,
+        project_id: skill.project,
+        name: skill.name.clone(),
+        description: skill.description.clone(),
+        version: skill.version,
+        created_by: skill.created_by,
+        updated_at: skill.updated_at,
+    }
+}
+
+/// A skill, as people see it.
+pub fn view(skill: &Skill) -> SkillView {
+    SkillView { summary: summary(skill), body: skill.body.clone() }
+}
+
+/// Writes a new skill, as a person asks for it.
+pub async fn write(ctx: &mut Ctx, body: CreateSkill) -> Result<SkillView, Error> {
+    let CreateSkill { project_id, name, description, body } = body;
+    Ok(view(&create(ctx, project_id, name, SkillText { description, body }).await?))
+}
+
+/// Writes a skill anew, as a person asks for it.
+pub async fn rewrite(ctx: &mut Ctx, id: SkillId, body: UpdateSkill) -> Result<SkillView, Error> {
+    let UpdateSkill { expected_version, description, body } = body;
+    let text = SkillText { description, body };
+    Ok(view(&update(ctx, id, i64::from(expected_version), text).await?))
 }
 
 /// Marks of text that is written to turn an agent against whoever it works for. The list is short on purpose: it stops the

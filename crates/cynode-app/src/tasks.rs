@@ -5,7 +5,7 @@ use cynode_core::{
     ids::{ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
     roles::Role,
-    tasks::{Task, TaskState, TaskStateName},
+    tasks::{Criterion, Task, TaskState, TaskStateName},
 };
 use cynode_db::{
     Pool,
@@ -151,19 +151,25 @@ fn told(task: &Task) -> Told {
     told.project(task.project).task(task.id)
 }
 
-fn build(body: CreateTask, user: UserId, id: TaskId, now: OffsetDateTime) -> Result<Task, Error> {
-    let mut depends_on = body.depends_on;
-    depends_on.sort_unstable();
-    depends_on.dedup();
-    let checks = body.acceptance_criteria.iter().filter_map(|criterion| criterion.check.as_ref());
-    if let Some(why) = checks.into_iter().find_map(cynode_core::evidence::Check::complaint) {
+/// Refuses what no task may ask for.
+pub(crate) fn check(criteria: &[Criterion], depends_on: &[TaskId]) -> Result<(), Error> {
+    let mut checks = criteria.iter().filter_map(|criterion| criterion.check.as_ref());
+    if let Some(why) = checks.find_map(cynode_core::evidence::Check::complaint) {
         return Err(Error::Invalid(why));
     }
-    if body.acceptance_criteria.len() > MOST_CRITERIA || depends_on.len() > MOST_CRITERIA {
+    if criteria.len() > MOST_CRITERIA || depends_on.len() > MOST_CRITERIA {
         let most =
             format!("a task has at most {MOST_CRITERIA} criteria and {MOST_CRITERIA} dependencies");
         return Err(Error::Invalid(most));
     }
+    Ok(())
+}
+
+fn build(body: CreateTask, user: UserId, id: TaskId, now: OffsetDateTime) -> Result<Task, Error> {
+    let mut depends_on = body.depends_on;
+    depends_on.sort_unstable();
+    depends_on.dedup();
+    check(&body.acceptance_criteria, &depends_on)?;
     Ok(Task {
         id,
         project: body.project_id,

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use crate::{
-    ids::{AgentTokenId, ApiKeyId, GroupId, SessionId, UserId},
+    ids::{AgentTokenId, ApiKeyId, GroupId, ScheduleId, SessionId, UserId},
     names::{EmailAddress, GroupName, Handle, Title},
     roles::Role,
 };
@@ -82,4 +82,6 @@ pub enum Credential {
     Link(UserId),
     /// An agent's token: the person is the one it works for.
     Agent(AgentTokenId),
+    /// A schedule that acts in the name of the person.
+    Schedule(ScheduleId),
 }

@@ -107,6 +107,12 @@ event_kinds! {
     VerificationRecorded = "verification.recorded";
     /// A skill was written or removed.
     SkillChanged = "skill.changed";
+    /// A schedule was made, changed, switched off or removed.
+    ScheduleSet = "schedule.set";
+    /// A schedule asked for its work.
+    ScheduleFired = "schedule.fired";
+    /// A schedule was due, and its work could not be asked for.
+    ScheduleRefused = "schedule.refused";
     /// An image that sandboxes may be made from was added or removed.
     ImagesChanged = "images.changed";
     /// A provider of models was added, changed or removed.

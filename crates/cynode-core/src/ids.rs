@@ -120,6 +120,8 @@ ids! {
     ArtifactId = "art";
     /// A skill: instructions that agents may be given.
     SkillId = "skl";
+    /// A schedule: work that is asked for at its time.
+    ScheduleId = "sch";
     /// A place where models are.
     ProviderId = "prv";
     /// A key of such a place.

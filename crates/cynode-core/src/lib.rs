@@ -23,6 +23,7 @@ pub mod placement;
 pub mod preferences;
 pub mod projects;
 pub mod roles;
+pub mod schedules;
 pub mod settings;
 pub mod sync;
 pub mod tasks;

@@ -101,7 +101,7 @@ impl NoticeState {
 }
 
 /// The kinds of events that are told, by name: some belong to parts that an installation may not have.
-pub const TOLD: [&str; 10] = [
+pub const TOLD: [&str; 11] = [
     "task.waiting",
     "approval.asked",
     "task.completed",
@@ -111,6 +111,7 @@ pub const TOLD: [&str; 10] = [
     "budget.exhausted",
     "provider_key.parked",
     "sweep.halted",
+    "schedule.refused",
     "pull_request.opened",
 ];
 

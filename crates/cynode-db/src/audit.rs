@@ -82,6 +82,14 @@ pub struct CheckpointRow {
     pub signature: [u8; 64],
 }
 
+/// Lets everything that is read in a transaction be as it is now; to be called first.
+pub async fn at_one_moment(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::raw_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// Those who begin chains do it one after the other, so that numbers have no gap.
 pub async fn lock_chains(conn: &mut Conn) -> Result<(), DbError> {
     sqlx::query!("SELECT pg_advisory_xact_lock(hashtext('cynode.audit_chains'))")

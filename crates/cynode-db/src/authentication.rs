@@ -101,8 +101,17 @@ pub async fn api_keys(
 }
 
 /// The caller that a user is by a link of a notice; nobody when the account may not be used.
-#[tracing::instrument(name = "db.authentication.by_link", skip_all)]
 pub async fn by_link(conn: &mut Conn, user: UserId) -> Result<Option<Caller>, DbError> {
+    in_the_name_of(conn, user, Credential::Link(user)).await
+}
+
+/// The caller that a user is by something that stands for them; nobody when the account may not be used.
+#[tracing::instrument(name = "db.authentication.in_the_name_of", skip_all)]
+pub async fn in_the_name_of(
+    conn: &mut Conn,
+    user: UserId,
+    credential: Credential,
+) -> Result<Option<Caller>, DbError> {
     let roles = sqlx::query_scalar!(
         r#"
         SELECT ARRAY(
@@ -118,7 +127,6 @@ pub async fn by_link(conn: &mut Conn, user: UserId) -> Result<Option<Caller>, Db
     )
     .fetch_optional(conn)
     .await?;
-    let credential = Credential::Link(user);
     roles
         .map(|roles| Ok(Caller { user, credential, role: strongest(&roles)?, bounds: None }))
         .transpose()

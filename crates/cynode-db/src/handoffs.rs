@@ -214,6 +214,12 @@ pub async fn claim(conn: &mut Conn, claim: Claim<'_>) -> Result<Option<Kept>, Db
                 AND (SELECT count(*) FROM handoffs c WHERE c.state = 'claimed' AND c.role = $1) < $5
                 AND NOT EXISTS (SELECT FROM task_parks p
                     WHERE p.task_id = h.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+                AND NOT coalesce(
+                    (SELECT i.kind = 'pause' FROM task_instructions i
+                        WHERE i.task_id = h.task_id AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'continue')
+                        ORDER BY i.number DESC LIMIT 1),
+                    EXISTS (SELECT FROM waits w
+                        WHERE w.task_id = h.task_id AND w.resolved_at IS NULL AND w.reason = 'paused'))
             ORDER BY due_at
             LIMIT 1
             FOR UPDATE SKIP LOCKED
@@ -386,6 +392,38 @@ pub async fn give_back(conn: &mut Conn, id: HandoffId) -> Result<bool, DbError> 
     .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
+}
+
+/// Whether a person has paused a task: the last word that is not taken up yet says so, or the run waits for them.
+#[tracing::instrument(name = "db.handoffs.paused", skip_all, fields(task.id = %task))]
+pub async fn paused(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT coalesce(
+            (SELECT i.kind = 'pause' FROM task_instructions i
+                WHERE i.task_id = $1 AND i.taken_up_at IS NULL AND i.kind IN ('pause', 'continue')
+                ORDER BY i.number DESC LIMIT 1),
+            EXISTS (SELECT FROM waits w WHERE w.task_id = $1 AND w.resolved_at IS NULL AND w.reason = 'paused')) AS "paused!"
+        "#,
+        task.as_uuid(),
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
+/// Takes a handoff that is locked back from whoever works on it, as if it had not been given: it is no attempt, and what was thought
+/// stays.
+#[tracing::instrument(name = "db.handoffs.take_back", skip_all)]
+pub async fn take_back(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE handoffs SET state = 'queued', claim_id = NULL, lease_expires_at = NULL, due_at = clock_timestamp(), attempt = attempt - 1
+        WHERE handoff_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Lets analysts' claims come one after the other; to be called in a transaction.

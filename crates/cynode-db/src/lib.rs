@@ -39,6 +39,7 @@ pub mod projects;
 pub mod pull_requests;
 pub mod remotes;
 pub mod repositories;
+pub mod schedules;
 pub mod schema;
 pub mod servers;
 pub mod service_tokens;

@@ -15,6 +15,7 @@ mod later;
 mod nodes;
 mod outside;
 mod repository;
+mod schedules;
 mod schema;
 mod skills;
 mod workflow;
@@ -163,6 +164,7 @@ fn every() -> Vec<Native> {
         artifacts::tools(),
         agents::tools(),
         skills::tools(),
+        schedules::tools(),
         nodes::tools(),
         handoffs::tools(),
         repository::tools(),

@@ -54,6 +54,10 @@ impl Translation {
                 model.clone_from(&self.model);
             }
             observer.take(&event);
+            // A name in the words of another dialect is none: the client gets ours.
+            if let Event::Started { id, .. } = &mut event {
+                id.clear();
+            }
             for event in self.restore.event(event) {
                 out.extend_from_slice(&self.writer.write(event));
             }
@@ -116,7 +120,7 @@ impl Relay {
             && seen.stop.is_none()
             && *error == crate::talk::cut_short()
         {
-            let mut writer = StreamWriter::new(self.client, self.reply);
+            let mut writer = StreamWriter::new(self.client, as_begun(self.reply, &seen));
             out.extend_from_slice(&writer.write(Event::Failed(error.clone())));
         }
         (out.freeze(), seen)
@@ -130,12 +134,22 @@ impl Relay {
                 (translation.writer.write(failed), self.observer.seen())
             }
             Way::Same | Way::WithoutUsage => {
-                (StreamWriter::new(self.client, self.reply).write(failed), self.observer.end())
+                let seen = self.observer.end();
+                let mut writer = StreamWriter::new(self.client, as_begun(self.reply, &seen));
+                (writer.write(failed), seen)
             }
         };
         seen.error = Some(error);
         (out, seen)
     }
+}
+
+/// What we add to bytes that went on as they are bears the name under which the answer began.
+fn as_begun(mut reply: Reply, seen: &Seen) -> Reply {
+    if !seen.id.is_empty() {
+        reply.id.clone_from(&seen.id);
+    }
+    reply
 }
 
 /// Puts an answer together that passes by, to be kept.
@@ -267,6 +281,54 @@ mod tests {
         let nameless = CHAT.replace("\"model\":\"m\",", "");
         let (out, _) = passed(relay(Dialect::Messages, true), &nameless, 10);
         assert!(out.contains("\"model\":\"m\""), "{out}");
+    }
+
+    /// The ids of the answer that the client was told, in the order of its events.
+    fn ids(out: &str) -> Vec<String> {
+        let mut events = Vec::new();
+        Parser::new(1 << 20).push(out.as_bytes(), &mut events).unwrap();
+        let told = events.iter().filter_map(|event| {
+            let data: Value = serde_json::from_str(&event.data).ok()?;
+            let places = ["/response/id", "/message/id"];
+            places.iter().find_map(|place| data.pointer(place)?.as_str().map(str::to_owned))
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn an_answer_has_one_name_from_its_beginning_to_its_failure_and_in_the_clients_dialect() {
+        let cut =
+            CHAT[..CHAT.find("llo").unwrap()].replace("\"id\":\"c\"", "\"id\":\"chatcmpl-1\"");
+        for (client, ours) in [(Dialect::Responses, "resp_1"), (Dialect::Messages, "msg_1")] {
+            let request = Request { model: "m".into(), stream: true, ..Request::default() };
+            let relay =
+                || Relay::new(client, Dialect::Chat, &request, Reply::to(&request, 1, ours));
+            let (out, seen) = passed(relay(), &cut, 9);
+            assert_eq!(seen.id, "chatcmpl-1", "we know the provider's");
+            assert!(!out.contains("chatcmpl"), "{out}");
+            assert!(!ids(&out).is_empty() && ids(&out).iter().all(|id| id == ours), "{out}");
+            let mut failing = relay();
+            let begun = failing.push(Bytes::from(cut.clone())).unwrap();
+            let (failed, _) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
+            let out = [begun, failed].concat();
+            let told = ids(&String::from_utf8_lossy(&out));
+            assert!(!told.is_empty() && told.iter().all(|id| id == ours), "{told:?}");
+        }
+        // Where the bytes go on as they are, the name is the provider's to the end.
+        let request = Request { model: "m".into(), stream: true, ..Request::default() };
+        let begun = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\
+            \"response\":{\"id\":\"resp_theirs\",\"object\":\"response\",\"created_at\":1,\"status\":\"in_progress\",\
+            \"model\":\"m\",\"output\":[]}}\n\n";
+        let same = || {
+            let reply = Reply::to(&request, 1, "resp_ours");
+            let mut relay = Relay::new(Dialect::Responses, Dialect::Responses, &request, reply);
+            relay.push(Bytes::from_static(begun.as_bytes())).unwrap();
+            relay
+        };
+        let (failed, _) = same().fail(ModelError::new(Kind::Timeout, "silent"));
+        assert_eq!(ids(&String::from_utf8_lossy(&failed)), ["resp_theirs"]);
+        let (cut, _) = same().end();
+        assert_eq!(ids(&String::from_utf8_lossy(&cut)), ["resp_theirs"]);
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub enum Trouble {
     /// It will not pass.
     #[error("{0}")]
     Permanent(String),
+    /// A person paused the task: the orchestrator has the handoff again, and there is nothing to say about it.
+    #[error("a person paused the task")]
+    Paused,
     /// The gate refused a tool: a hard failure, never tried again.
     #[error("the gate refused `{tool}`: {reason}")]
     Refused {

@@ -49,7 +49,12 @@ pub type Judge = for<'a> fn(&'a Desk<'a>) -> Boxed<'a, Result<Outcome, Trouble>>
 enum Ending {
     Complete(Box<HandoffAnswer>),
     Delegate,
-    Fail { transient: bool, why: String },
+    Fail {
+        transient: bool,
+        why: String,
+    },
+    /// The orchestrator has it again: nothing is said.
+    Returned,
 }
 
 /// Works until `stop`. The orchestrator may come and go meanwhile.
@@ -197,6 +202,7 @@ async fn decide(office: &Office, handoff: &Handoff, judge: Judge) -> Ending {
     match outcome {
         Ok(Outcome::Answer(answer)) => Ending::Complete(answer),
         Ok(Outcome::Delegate) => Ending::Delegate,
+        Err(Trouble::Paused) => Ending::Returned,
         Err(trouble) => {
             let transient = matches!(trouble, Trouble::Transient(_));
             Ending::Fail { transient, why: trouble.to_string() }
@@ -226,6 +232,7 @@ async fn tell(office: &Office, handoff: &Handoff, mut ending: Ending) -> &'stati
                 let said = if transient { "failed_for_now" } else { "failed" };
                 (said, office.host.fail(trace, &failure).await)
             }
+            Ending::Returned => return "paused",
         };
         match told {
             Ok(()) => return said,

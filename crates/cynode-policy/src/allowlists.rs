@@ -149,7 +149,7 @@ const RUNNER: &[Line] = &[
 
 /// The list of the programs in which the manager and analysts run: they take work and bring it back. What the work itself needs
 /// is called with the token of each handoff.
-const HOST: &[Line] = &[always("handoff.*"), always("think.record"), always("help.*")];
+const HOST: &[Line] = &[always("handoff.*"), always("think.*"), always("help.*")];
 
 /// The list of a role. It speaks of the product's own tools; those that people install carry their own scope.
 pub const fn of(role: AgentRole) -> &'static [Line] {

@@ -49,7 +49,7 @@ pub struct IssueAgentToken {
 }
 
 /// A token of an agent, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentTokenView {
     /// Its id.
     #[schema(value_type = String)]
@@ -96,7 +96,7 @@ pub struct AgentTokenView {
 }
 
 /// A new token; the secret is shown this once.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IssuedAgentToken {
     /// The secret: `Authorization: Bearer …` at `/mcp` of the internal port.
     #[schema(value_type = String)]
@@ -107,7 +107,7 @@ pub struct IssuedAgentToken {
 }
 
 /// A tool, as it stands.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolView {
     /// Its name.
     pub name: String,
@@ -159,7 +159,7 @@ pub struct SetTool {
 }
 
 /// The allowlist of a role.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AllowlistView {
     /// The role.
     #[schema(value_type = String)]
@@ -172,7 +172,7 @@ pub struct AllowlistView {
 }
 
 /// One line of an allowlist.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AllowlistLine {
     /// A tool, or a group such as `db.*`.
     pub tools: String,
@@ -194,7 +194,7 @@ pub struct SetRule {
 }
 
 /// A rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleView {
     /// Its name: it is in records and answers.
     pub name: String,
@@ -231,7 +231,7 @@ pub struct Explain {
 }
 
 /// Why a call would be allowed or refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     /// `allow`, `deny` or `needs_approval`.
     pub decision: String,
@@ -255,7 +255,7 @@ pub struct Explanation {
 }
 
 /// One question of the gate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedStep {
     /// The question.
     pub step: String,
@@ -361,7 +361,7 @@ pub struct UpdateServer {
 }
 
 /// A tool server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServerView {
     /// Its id.
     #[schema(value_type = String)]
@@ -405,7 +405,7 @@ pub struct ServerView {
 }
 
 /// A tool that a server offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServerToolView {
     /// What the server calls it.
     pub tool: String,
@@ -474,7 +474,7 @@ impl Annotations {
 }
 
 /// A call that waits for a person's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalView {
     /// Its id.
     #[schema(value_type = String)]
@@ -518,8 +518,40 @@ pub struct DecideApproval {
     pub approved: bool,
 }
 
+/// What checking all records of tool calls showed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditReport {
+    /// How many chains there are.
+    pub chains: u64,
+    /// How many of them had their records removed when their time was over.
+    pub pruned: u64,
+    /// How many chains are closed: nothing is missing at their end.
+    pub closed: u64,
+    /// How many records were checked.
+    pub records: u64,
+    /// How many of them a signed checkpoint covers.
+    pub covered: u64,
+    /// The end of the list of chains: keep it elsewhere, and a later list that lacks a chain is found out.
+    pub tip: String,
+    /// What is wrong; nothing when everything is there and unchanged.
+    pub problems: Vec<String>,
+}
+
+/// A proof for somebody who has a signed head and our public key, and nothing else.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditProof {
+    /// The record, as it was hashed.
+    pub record: Value,
+    /// The signed head.
+    pub checkpoint: Value,
+    /// The way from one to the other, in the tree of RFC 6962.
+    pub inclusion: Value,
+    /// Our public key, Ed25519, hex.
+    pub public_key: String,
+}
+
 /// A record of a tool call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditView {
     /// The chain it is in.
     pub chain_id: String,

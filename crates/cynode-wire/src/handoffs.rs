@@ -600,6 +600,9 @@ pub struct Handoff {
     pub token: SecretText,
     /// The models that the token opens.
     pub models: Vec<String>,
+    /// Those of them that call tools; the others are offered none.
+    #[serde(default)]
+    pub tool_models: Vec<String>,
     /// What was thought before, when somebody began it already: the answers hold.
     pub thoughts: Vec<Thought>,
     /// What came of what was delegated.
@@ -759,6 +762,25 @@ pub struct Thought {
     pub output_tokens: u64,
     /// How long it took.
     pub latency_ms: u64,
+}
+
+/// Says that a model is about to be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BeginThought {
+    /// The handoff.
+    #[schema(value_type = String)]
+    pub handoff_id: HandoffId,
+    /// Of the claim.
+    pub fencing_token: i64,
+}
+
+/// Whether a model may be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct ThoughtBegun {
+    /// A person paused the task. The handoff was taken back, with what was thought; it is given again when the task goes on.
+    pub paused: bool,
 }
 
 /// Keeps a thought, before anything is done with it.

@@ -23,6 +23,7 @@ pub struct Readiness {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ReadinessCheck)]
 pub struct Check {
     /// What.
     pub name: String,

@@ -46,7 +46,7 @@ pub struct SetProvider {
 }
 
 /// A provider of models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProviderView {
     /// Its id.
     #[schema(value_type = String)]
@@ -85,7 +85,7 @@ pub struct AddProviderKey {
 }
 
 /// A key of a provider.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProviderKeyView {
     /// Its id.
     #[schema(value_type = String)]
@@ -166,7 +166,7 @@ pub struct PricesView {
 }
 
 /// A model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that a model can do or not")]
 pub struct ModelView {
     /// The id that clients use.
@@ -231,7 +231,7 @@ pub struct SetBudget {
 }
 
 /// A ceiling and how near it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CeilingView {
     /// Its id.
     #[schema(value_type = String)]
@@ -276,7 +276,7 @@ pub struct ParkView {
 }
 
 /// The sum of some calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageSum {
     /// What they have in common.
     pub key: Option<String>,
@@ -295,7 +295,7 @@ pub struct UsageSum {
 }
 
 /// One call of a model. What was said is not kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageCall {
     /// Its id.
     #[schema(value_type = String)]

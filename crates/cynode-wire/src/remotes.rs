@@ -65,7 +65,7 @@ pub struct Intake {
 }
 
 /// A project's repository on a forge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RemoteView {
     /// The project.
     #[schema(value_type = String)]
@@ -114,7 +114,7 @@ pub struct RemoteView {
 }
 
 /// An issue that was wanted, and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WantedIssueView {
     /// Its number.
     pub number: i64,

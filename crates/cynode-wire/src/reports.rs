@@ -146,6 +146,7 @@ pub struct ReviewFeedback {
 /// The verdict of a review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = ReviewOutcome)]
 pub enum ReviewVerdict {
     /// It is good.
     Approved,

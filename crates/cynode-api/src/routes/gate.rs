@@ -5,9 +5,10 @@ use cynode_app::{agents, approvals, audit, gate, reports, servers};
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
 use cynode_wire::{
     gate::{
-        AcceptTools, AgentTokenView, AllowlistView, Annotations, ApprovalView, AuditView,
-        DecideApproval, Explain, Explanation, InstallServer, IssueAgentToken, IssuedAgentToken,
-        RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
+        AcceptTools, AgentTokenView, AllowlistView, Annotations, ApprovalView, AuditProof,
+        AuditReport, AuditView, DecideApproval, Explain, Explanation, InstallServer,
+        IssueAgentToken, IssuedAgentToken, RuleView, ServerView, SetRule, SetTool, ToolView,
+        UpdateServer,
     },
     page::Page,
 };
@@ -343,6 +344,26 @@ pub(crate) async fn search_audit(
         limit,
     };
     let found = call.app.read(&call.request, |ctx| Box::pin(audit::search(ctx, wanted)));
+    Ok(Json(Whole { items: found.await? }))
+}
+
+/// Check every record, chain and signature, as `cynode audit verify` does. It reads everything. For admins of the installation.
+#[utoipa::path(get, path = "/v1/audit/verify", tag = "gate", responses((status = OK, body = AuditReport)))]
+pub(crate) async fn verify_audit(call: Call) -> Result<Json<AuditReport>, ApiError> {
+    Ok(Json(audit::check(&call.app, &call.request).await?))
+}
+
+/// Prove that the records of a call are under our signature, for somebody who has only our public key.
+#[utoipa::path(get, path = "/v1/audit/{call}/proof", tag = "gate", params(("call" = String, Path)),
+    responses((status = OK, body = Whole<AuditProof>)))]
+pub(crate) async fn prove_call(
+    call: Call,
+    Path(id): Path<CallId>,
+) -> Result<Json<Whole<AuditProof>>, ApiError> {
+    let key = call.app.gate()?.keys.verifying();
+    let found = call
+        .app
+        .read(&call.request, |ctx| Box::pin(async move { audit::prove_for(ctx, id, &key).await }));
     Ok(Json(Whole { items: found.await? }))
 }
 

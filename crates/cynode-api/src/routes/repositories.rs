@@ -1,4 +1,4 @@
-//! Repositories: brought by people, read by nodes in git's own protocol.
+//! Repositories: brought by people, read by people and nodes in git's own protocol.
 
 use std::io::Read;
 
@@ -7,8 +7,12 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
-use cynode_app::{nodes, projects, repositories};
-use cynode_core::ids::JobId;
+use cynode_app::{
+    App, nodes,
+    projects::{self, ProjectRef},
+    repositories::{self, Shown},
+};
+use cynode_core::ids::{JobId, ProjectId};
 use cynode_wire::nodes::RepositoryView;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
@@ -88,6 +92,51 @@ fn protocol(headers: &HeaderMap) -> Option<&str> {
     headers.get("git-protocol").and_then(|value| value.to_str().ok())
 }
 
+/// What a repository offers, for git.
+async fn offered(
+    app: &App,
+    project: ProjectId,
+    shown: Shown,
+    query: &ServiceQuery,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    if query.service != "git-upload-pack" {
+        return Err(ApiError::Malformed("nothing can be pushed here".into()));
+    }
+    let repositories = &app.gate()?.repositories;
+    let offered = repositories.advertise(project, protocol(headers), shown).await;
+    let offered = offered.map_err(cynode_app::Error::from)?;
+    let kind = "application/x-git-upload-pack-advertisement";
+    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], offered)
+        .into_response())
+}
+
+/// The answer to a git that fetches.
+fn answered(
+    app: &App,
+    project: ProjectId,
+    shown: Shown,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let question = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
+        None => body,
+        Some(b"gzip" | b"x-gzip") => unpacked(&body)?,
+        Some(_) => return Err(ApiError::Malformed("only gzip is understood".into())),
+    };
+    let repositories = &app.gate()?.repositories;
+    let answering = repositories.upload_pack(project, protocol(headers), shown, question);
+    let (child, output) = answering.map_err(cynode_app::Error::from)?;
+    // The process is ended with the answer, read to the end or not.
+    let pieces = futures::StreamExt::map(ReaderStream::new(output), move |piece| {
+        let _alive = &child;
+        piece
+    });
+    let kind = "application/x-git-upload-pack-result";
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
 /// What the repository of a job's project offers, for git.
 #[utoipa::path(get, path = "/v1/nodes/jobs/{job}/git/info/refs", tag = "nodes",
     params(("job" = String, Path), ServiceQuery),
@@ -99,15 +148,7 @@ pub(crate) async fn advertise(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let project = nodes::project_of(&call.app, call.node, job).await?;
-    if query.service != "git-upload-pack" {
-        return Err(ApiError::Malformed("nothing can be pushed here".into()));
-    }
-    let repositories = &call.app.gate()?.repositories;
-    let offered = repositories.advertise(project, protocol(&headers)).await;
-    let offered = offered.map_err(cynode_app::Error::from)?;
-    let kind = "application/x-git-upload-pack-advertisement";
-    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], offered)
-        .into_response())
+    offered(&call.app, project, Shown::All, &query, &headers).await
 }
 
 /// Answer a git that fetches.
@@ -122,22 +163,47 @@ pub(crate) async fn upload_pack(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let project = nodes::project_of(&call.app, call.node, job).await?;
-    let question = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
-        None => body,
-        Some(b"gzip" | b"x-gzip") => unpacked(&body)?,
-        Some(_) => return Err(ApiError::Malformed("only gzip is understood".into())),
-    };
-    let repositories = &call.app.gate()?.repositories;
-    let answering = repositories.upload_pack(project, protocol(&headers), question);
-    let (child, output) = answering.map_err(cynode_app::Error::from)?;
-    // The process is ended with the answer, read to the end or not.
-    let pieces = futures::StreamExt::map(ReaderStream::new(output), move |piece| {
-        let _alive = &child;
-        piece
+    answered(&call.app, project, Shown::All, &headers, body)
+}
+
+/// The project of a repository that the caller may read.
+async fn readable(call: &Call, project: ProjectRef) -> Result<ProjectId, ApiError> {
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = projects::resolve(ctx, &project).await?;
+            repositories::get(ctx, id).await
+        })
     });
-    let kind = "application/x-git-upload-pack-result";
-    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
-    Ok((headers, Body::from_stream(pieces)).into_response())
+    Ok(found.await?.project)
+}
+
+/// What a project's repository offers, for `git clone` and `git pull`: its branches. Nothing can be pushed.
+#[utoipa::path(get, path = "/v1/projects/{project}/git/info/refs", tag = "projects",
+    params(("project" = String, Path), ServiceQuery),
+    responses((status = OK, content_type = "application/x-git-upload-pack-advertisement")))]
+pub(crate) async fn project_refs(
+    call: Call,
+    Path(ProjectName(project)): Path<ProjectName>,
+    Query(query): Query<ServiceQuery>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let project = readable(&call, project).await?;
+    offered(&call.app, project, Shown::Branches, &query, &headers).await
+}
+
+/// Answer a git that clones or pulls a project's repository.
+#[utoipa::path(post, path = "/v1/projects/{project}/git/git-upload-pack", tag = "projects",
+    params(("project" = String, Path)),
+    request_body(content = Vec<u8>, content_type = "application/x-git-upload-pack-request"),
+    responses((status = OK, content_type = "application/x-git-upload-pack-result")))]
+pub(crate) async fn project_pack(
+    call: Call,
+    Path(ProjectName(project)): Path<ProjectName>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let project = readable(&call, project).await?;
+    answered(&call.app, project, Shown::Branches, &headers, body)
 }
 
 fn unpacked(body: &[u8]) -> Result<Bytes, ApiError> {

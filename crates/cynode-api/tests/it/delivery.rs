@@ -567,3 +567,57 @@ async fn where_only_a_branch_is_wanted_no_pull_request_is_opened_there() {
     assert_eq!((forge.tip(&opened.branch), forge.pulls().len()), (opened.head_commit, 0));
     desk.drive.step(&held, "pass", json!({})).await.expect(200);
 }
+
+#[tokio::test]
+async fn people_fetch_the_branches_of_a_project_with_git_and_nothing_else_of_it() {
+    let desk = Desk::new().await;
+    let (commit, bundle) = desk.committed(&desk.base, &[("kept.txt", "aside\n")]);
+    let file = desk.clone.path().join(".git/aside.bundle");
+    std::fs::write(&file, bundle).unwrap();
+    let aside = format!("{commit}:refs/jobs/one");
+    desk.inside(&["fetch", "--quiet", &file.to_string_lossy(), &aside]);
+    let viewer = desk.drive.app.user("vera", None).await;
+    let project = desk.drive.project.parse().unwrap();
+    let place = format!("/v1/projects/{}/git", desk.drive.project);
+    let refs = format!("{place}/info/refs?service=git-upload-pack");
+    assert_eq!(viewer.get(&refs).await.status, 404);
+    desk.drive.app.member(project, &viewer, Role::Viewer).await;
+    let offered = viewer.get(&refs).await.expect(200);
+    let offered = String::from_utf8_lossy(&offered.body).into_owned();
+    assert!(offered.contains(&format!("{} refs/heads/main", desk.base)), "{offered}");
+    assert!(!offered.contains(&commit), "{offered}");
+    // What is not offered is not given to whoever knows its name either.
+    let ask = async |wanted: &str| {
+        let line = format!("want {wanted} no-progress\n");
+        let question = format!("{:04x}{line}00000009done\n", line.len() + 4);
+        let request = axum::http::Request::post(format!("{place}/git-upload-pack"))
+            .header("authorization", format!("Bearer {}", viewer.token().unwrap()))
+            .body(axum::body::Body::from(question))
+            .unwrap();
+        let body = viewer.oneshot(request).await.into_body();
+        let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+        body.windows(4).any(|word| word == b"PACK")
+    };
+    assert_eq!((ask(&desk.base).await, ask(&commit).await), (true, false));
+    let pushing = format!("{place}/info/refs?service=git-receive-pack");
+    viewer.get(&pushing).await.expect(400);
+}
+
+#[tokio::test]
+async fn a_branch_that_lacks_what_the_project_has_is_refused_with_what_to_do() {
+    let desk = Desk::new().await;
+    let bundle = {
+        let at = tempfile::tempdir().unwrap();
+        git(at.path(), &["init", "--quiet"]);
+        std::fs::write(at.path().join("b.txt"), "another story\n").unwrap();
+        git(at.path(), &["add", "."]);
+        git(at.path(), &["commit", "--quiet", "-m", "another"]);
+        git(at.path(), &["bundle", "create", "--quiet", ".git/all.bundle", "--branches"]);
+        std::fs::read(at.path().join(".git/all.bundle")).unwrap()
+    };
+    let place = format!("/v1/projects/{}/repository", desk.drive.project);
+    let (status, said) = put(&desk.drive.admin, &place, bundle).await;
+    assert_eq!(status, 422, "{said}");
+    assert!(said["detail"].as_str().unwrap().contains("branches only move forward"), "{said}");
+    assert_eq!(desk.at("main"), desk.base);
+}

@@ -42,6 +42,8 @@ const NODE: &str = "/v1/nodes/nod_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
 /// A pull request, as the document names it.
 const PULL_REQUEST: &str = "/v1/pull-requests/{pull_request}";
+/// A schedule of the project.
+const SCHEDULE: &str = "/v1/schedules/{schedule}";
 /// A channel of the admin.
 const CHANNEL: &str = "/v1/notification-channels/{channel}";
 
@@ -213,6 +215,31 @@ fn cases() -> Vec<Case> {
             json!(null),
             WithoutRole(404),
         ),
+        case(
+            "post",
+            "/v1/schedules",
+            "/v1/schedules",
+            json!({ "project_id": "{project}", "name": "x", "when": { "kind": "cron", "expression": "0 9 * * *" },
+                "what": { "kind": "words", "text": "x" } }),
+            Viewer,
+        ),
+        case("get", "/v1/schedules", "/v1/schedules?project=web", json!(null), WithoutRole(404)),
+        case("get", SCHEDULE, SCHEDULE, json!(null), WithoutRole(404)),
+        case(
+            "patch",
+            SCHEDULE,
+            SCHEDULE,
+            json!({ "expected_version": 1, "enabled": false }),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/schedules/{schedule}/run",
+            "/v1/schedules/{schedule}/run",
+            json!(null),
+            Viewer,
+        ),
+        case("delete", SCHEDULE, SCHEDULE, json!(null), Viewer),
         case("get", "/v1/events", "/v1/events?task_id={task}", json!(null), WithoutRole(404)),
         case(
             "post",
@@ -349,6 +376,20 @@ fn cases() -> Vec<Case> {
             json!(null),
             Viewer,
         ),
+        case(
+            "get",
+            "/v1/projects/{project}/git/info/refs",
+            "/v1/projects/web/git/info/refs?service=git-upload-pack",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/projects/{project}/git/git-upload-pack",
+            "/v1/projects/web/git/git-upload-pack",
+            json!(null),
+            WithoutRole(404),
+        ),
         case("get", "/v1/usage/calls", "/v1/usage/calls", json!(null), OwnOnly),
         case(
             "get",
@@ -433,6 +474,31 @@ fn cases() -> Vec<Case> {
             "get",
             "/v1/chat/threads/{thread}/messages",
             "/v1/chat/threads/thr_0192d5c8b6f07cc1a1a3c2b4d5e6f708/messages",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/skills",
+            "/v1/skills",
+            json!({ "project_id": "{project}", "name": "x", "description": "x", "body": "x" }),
+            Viewer,
+        ),
+        case("get", "/v1/skills", "/v1/skills?project=web", json!(null), WithoutRole(404)),
+        case("get", "/v1/skills/{skill}", "/v1/skills/{skill}", json!(null), WithoutRole(404)),
+        case(
+            "put",
+            "/v1/skills/{skill}",
+            "/v1/skills/{skill}",
+            json!({ "expected_version": 1, "description": "x", "body": "x" }),
+            Viewer,
+        ),
+        case("delete", "/v1/skills/{skill}", "/v1/skills/{skill}", json!(null), Viewer),
+        case("get", "/v1/audit/verify", "/v1/audit/verify", json!(null), Operator),
+        case(
+            "get",
+            "/v1/audit/{call}/proof",
+            "/v1/audit/cal_0192d5c8b6f07cc1a1a3c2b4d5e6f708/proof",
             json!(null),
             WithoutRole(404),
         ),
@@ -624,7 +690,15 @@ impl World {
         let channel = json!({ "name": "x", "kind": "ntfy", "address": "https://ntfy.sh/x" });
         let channel = admin.post("/v1/notification-channels", channel).await.expect(201).json();
         let channel = channel["channel"]["channel_id"].as_str().unwrap().to_owned();
+        let skill =
+            json!({ "project_id": project, "name": "own", "description": "x", "body": "x" });
+        let skill = admin.post("/v1/skills", skill).await.expect(201).text("skill_id");
+        let schedule = json!({ "project_id": project, "name": "own",
+            "when": { "kind": "cron", "expression": "0 9 * * *" }, "what": { "kind": "words", "text": "x" } });
+        let schedule = admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
         let fill = vec![
+            ("{schedule}", schedule),
+            ("{skill}", skill),
             ("{pull_request}", format!("pul_{:032}", 5)),
             ("{agent}", agent),
             ("{provider_key}", added),
@@ -673,6 +747,10 @@ impl World {
                     (SELECT json_agg(s ORDER BY name) FROM tool_servers s),
                     (SELECT json_agg(a ORDER BY approval_id) FROM approvals a),
                     (SELECT json_agg(i ORDER BY image) FROM allowed_images i),
+                    (SELECT json_agg(s ORDER BY name) FROM skills s),
+                    (SELECT json_agg(s ORDER BY name) FROM schedules s),
+                    (SELECT count(*) FROM schedule_firings),
+                    (SELECT count(*) FROM handoffs),
                     (SELECT epoch FROM gate_state),
                     (SELECT json_agg(p ORDER BY name) FROM model_providers p),
                     (SELECT json_agg(k ORDER BY label) FROM provider_keys k),

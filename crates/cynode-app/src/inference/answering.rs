@@ -165,6 +165,8 @@ async fn whole(
     }
     let mut answer = provider.read_answer(&body)?;
     Restore::new(request, provider).answer(&mut answer);
+    // A name in the words of another dialect is none: the client gets ours.
+    answer.id.clear();
     if answer.model.is_empty() {
         answer.model.clone_from(&request.model);
     }

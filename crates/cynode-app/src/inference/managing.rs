@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{Answered, IDLE, Models, Prepared, Question, Registry, default_model, ours};
+use super::{Answered, IDLE, Models, Prepared, Question, Registry, ours};
 use crate::{
     App, Ctx, Error,
     error::complain,
@@ -116,7 +116,11 @@ pub(super) async fn ask(
         models.answers.spawn(passed_on(line, accepted, relay, sender));
         return Ok(Answered::Streamed(call, receiver));
     }
-    let answer = whole(line, accepted, &question.left).await?;
+    let mut answer = whole(line, accepted, &question.left).await?;
+    if question.dialect != Dialect::Chat {
+        // A name in the words of another dialect is none: the client gets ours.
+        answer.id.clear();
+    }
     Ok(Answered::Whole(call, question.dialect.write_answer(&answer, &reply)?))
 }
 
@@ -168,9 +172,7 @@ struct Given {
 
 /// Stores what was said and the handoff before anybody hears of it.
 async fn begin(app: &App, question: &Question, messages: Vec<ChatMessage>) -> Result<Given, Error> {
-    let mut models: Vec<String> =
-        cynode_core::models::Tier::ALL.iter().map(|tier| tier.model_id()).collect();
-    models.extend(default_model(app).await?);
+    let models = handoffs::models_for(app).await?;
     let mut ctx = app.open(&question.request()).await?;
     let user = question.who.user;
     let project = match question.who.project {

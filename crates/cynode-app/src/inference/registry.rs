@@ -58,6 +58,8 @@ pub(super) struct Model {
     /// It is switched on and there is a way to it.
     pub(super) usable: bool,
     pub(super) skills: bool,
+    /// Whether it calls tools.
+    pub(super) tools: bool,
     pub(super) created: OffsetDateTime,
     pub(super) routes: Vec<Candidate>,
 }
@@ -232,6 +234,7 @@ fn usable(model: models::Model, providers: &HashMap<ProviderId, Arc<Provider>>) 
         title: model.title,
         tier: model.tier,
         skills: model.skills,
+        tools: model.tools,
         created: model.created_at,
         routes,
     }
@@ -363,6 +366,16 @@ impl Registry {
             None => self.models.get(id).is_some_and(|model| model.skills),
         };
         manages && takes
+    }
+
+    /// Whether whatever may answer to that id calls tools.
+    pub(super) fn calls_tools(&self, id: &str) -> bool {
+        let answers = |model: &&Model| match Tier::of_model_id(id) {
+            Some(tier) => model.usable && model.tier == Some(tier),
+            None => model.id == id,
+        };
+        let mut those = self.models.values().filter(answers).peekable();
+        those.peek().is_some() && those.all(|model| model.tools)
     }
 
     /// What the preferences say for whoever asks. They are looked up once: every change of them makes a new registry.

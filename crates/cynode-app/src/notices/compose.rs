@@ -209,6 +209,10 @@ fn plain(row: &Notification, around: &Circumstances) -> Notice {
             let text = "No job is given up before they are heard of, or an admin sets workflow.sweep_anyway.";
             ("Most workers look dead at once".to_owned(), text.to_owned())
         }
+        "schedule.refused" => {
+            let name = said("name").unwrap_or_default();
+            (format!("The schedule {name} came to nothing"), said("reason").unwrap_or_default())
+        }
         "pull_request.opened" => {
             let title = said("title").unwrap_or_else(|| task.clone());
             (format!("Pull request: {title}"), with(said("url"), spent))

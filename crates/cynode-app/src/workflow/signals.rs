@@ -69,6 +69,7 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
     if kind == InstructionKind::Continue {
         // Whoever lets it go on lets it think, too.
         budgets::unpark_task(ctx.conn(), id).await?;
+        ctx.queue();
     }
     // A pause ends at once, unless something that was said before waits to be taken up: then in its turn.
     let standing = workflow::standing(ctx.conn(), id).await?;

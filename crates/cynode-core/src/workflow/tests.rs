@@ -108,3 +108,15 @@ fn the_page_says_who_verifies_and_that_findings_go_into_the_state() {
         "Verify Step Result: the project manager tasks the analyst, findings go into the state";
     assert!(page.contains(said), "docs/workflow.md must hold: {said}");
 }
+
+#[test]
+fn the_page_says_that_words_of_a_schedule_are_handed_over_and_nothing_is_enqueued() {
+    let page = include_str!("../../../../docs/schedules.md").replace('\n', " ");
+    for said in [
+        "Words are handed to the project manager as they are: it says which tasks they mean this time, makes them through the gate and \
+         asks for their start.",
+        "The scheduler itself makes neither task nor run of words, and nothing is enqueued beside the handoff",
+    ] {
+        assert!(page.contains(said), "docs/schedules.md must hold: {said}");
+    }
+}

@@ -32,8 +32,21 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
     let db = TestDb::empty().await;
     let pending = schema::pending(&mut *db.conn().await).await.unwrap();
     let all = [
-        "accounts", "projects", "settings", "tasks", "events", "workflow", "gate", "models",
-        "nodes", "manager", "delivery", "forge", "evidence", "notify",
+        "accounts",
+        "projects",
+        "settings",
+        "tasks",
+        "events",
+        "workflow",
+        "gate",
+        "models",
+        "nodes",
+        "manager",
+        "delivery",
+        "forge",
+        "evidence",
+        "notify",
+        "schedules",
     ];
     assert_eq!(pending, all);
 }

@@ -1,11 +1,12 @@
-//! `handoff.*` and `think.record`: how the programs in which the project manager and analysts run take work and bring it back.
+//! `handoff.*` and `think.*`: how the programs in which the project manager and analysts run take work and bring it back.
 //! What the work itself needs is called with the token of each handoff, as any agent's.
 
 use cynode_app::handoffs::{self, Host};
 use cynode_core::agents::ToolScope;
 use cynode_policy::catalogue::{Annotations, Binding};
 use cynode_wire::handoffs::{
-    ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, KeepHandoff, RecordThought,
+    BeginThought, ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, KeepHandoff,
+    RecordThought,
 };
 use serde_json::{Value, json};
 
@@ -43,6 +44,12 @@ pub(super) fn tools() -> Vec<Native> {
             "Gives an analyst its share of a judgement; the handoff comes back with its findings.",
         )
         .does(delegate),
+        about(
+            "think.begin",
+            "Begin a thought",
+            "Says that a model is about to be asked; while the task is paused, the handoff goes back instead.",
+        )
+        .does(begin_thought),
         about(
             "think.record",
             "Keep a thought",
@@ -94,6 +101,14 @@ async fn delegate(call: Invocation, body: DelegateHandoff) -> Result<Value, Tool
             let id = handoffs::delegate(ctx, &host, &body).await?;
             Ok(json!({ "handoff_id": id }))
         })
+    });
+    value(&answer.await?)
+}
+
+async fn begin_thought(call: Invocation, body: BeginThought) -> Result<Value, ToolError> {
+    let host = host(&call)?;
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { handoffs::begin_thought(ctx, &host, &body).await })
     });
     value(&answer.await?)
 }

@@ -12,7 +12,6 @@ const MODELS: &str = "this version has no way to models";
 const GIT: &str =
     "branches are made and pushed by the orchestrator: `git.pull_request.open` does it";
 const SEARCH: &str = "no search provider is configured";
-const SCHEDULES: &str = "this version has no schedules";
 const CONNECTORS: &str = "this version has no connectors";
 
 struct Later {
@@ -76,15 +75,6 @@ const LATER: &[Later] = &[
     later("git.branch", "Make a branch", GIT, Annotations::WRITES, &["task_id", "name"]),
     later("git.push", "Push a branch", GIT, Annotations::UNKNOWN, &["task_id", "branch"]),
     later("web.search", "Search the web", SEARCH, Annotations::READS, &["query"]),
-    later(
-        "schedule.create",
-        "Make a schedule",
-        SCHEDULES,
-        Annotations::WRITES,
-        &["cron", "description"],
-    ),
-    later("schedule.list", "List schedules", SCHEDULES, Annotations::READS, &[]),
-    later("schedule.delete", "Remove a schedule", SCHEDULES, Annotations::ENDS, &["schedule_id"]),
     later("connector.list", "List connectors", CONNECTORS, Annotations::READS, &[]),
 ];
 

@@ -27,9 +27,9 @@ struct Start {
     holder: Option<String>,
     /// Names this attempt at driving; only a runner gives it.
     idempotency_key: Option<String>,
-    /// The process.
+    /// The process; only a runner gives it.
     instance: Option<String>,
-    /// How long the lease lasts, 1 to 3600.
+    /// How long the lease lasts, 1 to 3600; only a runner gives it.
     expires_in_seconds: Option<u32>,
 }
 
@@ -110,6 +110,19 @@ pub(super) fn tools() -> Vec<Native> {
 
 async fn start(call: Invocation, body: Start) -> Result<Value, ToolError> {
     if call.agent.kind() != AgentKind::Runner {
+        // Who drives is a matter of the token: whoever may only ask must not seem to be taken for a runner.
+        let given = [
+            ("holder", body.holder.is_some()),
+            ("idempotency_key", body.idempotency_key.is_some()),
+            ("instance", body.instance.is_some()),
+            ("expires_in_seconds", body.expires_in_seconds.is_some()),
+        ];
+        if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
+            let told = format!(
+                "`{field}` is for the program that drives tasks, and your token is not its: give `task_id` alone"
+            );
+            return Err(ToolError::invalid(told));
+        }
         let task = body.task_id;
         let answer = call.app.mutate(&call.request, |ctx| {
             Box::pin(async move {

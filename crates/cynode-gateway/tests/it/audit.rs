@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use cynode_app::audit::{self, Options};
+use cynode_core::roles::Role;
 use cynode_testkit::mcp::Era;
 use futures::future::join_all;
 use insta::assert_json_snapshot;
@@ -345,6 +346,41 @@ async fn a_call_can_be_proven_to_somebody_who_has_only_a_signed_head_and_the_pub
     }
     let swapped = proofs[0].inclusion.verify(&proofs[1].record, &proofs[0].checkpoint, &key);
     assert!(swapped.is_err());
+}
+
+#[tokio::test]
+async fn an_admin_checks_all_records_over_http_and_whoever_sees_a_call_gets_its_proof() {
+    let mut bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    let call = agent.call("help.overview", json!({})).await.call_id();
+    agent.call("db.task.list", json!({})).await;
+    drop(agent);
+    let (viewer, nobody) = (bench.app.user("vera", None).await, bench.app.user("noah", None).await);
+    bench.app.member(bench.project, &viewer, Role::Viewer).await;
+    let proof = format!("/v1/audit/{call}/proof");
+    bench.app.close_gate().await.unwrap();
+
+    let report = bench.admin.get("/v1/audit/verify").await.expect(200).parse::<audit::Report>();
+    assert_eq!(report, bench.verified().await, "the same as the command line finds");
+    assert_eq!((report.records, report.covered, report.problems), (3, 3, Vec::new()));
+    let operator = bench.app.user("olga", Some(Role::Operator)).await;
+    operator.get("/v1/audit/verify").await.expect(403);
+
+    for seer in [&bench.admin, &viewer] {
+        let proofs = seer.get(&proof).await.expect(200).json()["items"].clone();
+        let proofs: Vec<audit::Proof> = serde_json::from_value(proofs).unwrap();
+        assert_eq!(proofs.len(), 2);
+        for proof in proofs {
+            let key = bench.app.verifying_key();
+            proof.inclusion.verify(&proof.record, &proof.checkpoint, &key).unwrap();
+        }
+    }
+    nobody.get(&proof).await.expect(404);
+
+    bench.app.db.execute("UPDATE audit_records SET reason = 'other' WHERE seq = 2").await;
+    let report = bench.admin.get("/v1/audit/verify").await.expect(200).parse::<audit::Report>();
+    assert_eq!(report.problems.len(), 1);
+    assert!(report.problems[0].contains("record 2 was changed"), "{:?}", report.problems);
 }
 
 fn copied(from: &Path) -> tempfile::TempDir {

@@ -1,6 +1,6 @@
 //! What is given to the project manager and to analysts: stored, claimed, thought about, shared, answered once.
 
-use cynode_app::{services, services::ServiceKind, sweep};
+use cynode_app::{schedules, services, services::ServiceKind, sweep};
 use cynode_testkit::{Client, mcp::Agent};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -185,6 +185,116 @@ async fn a_host_takes_and_brings_work_and_calls_nothing_else() {
     }
     let body = json!({ "role": "manager_host", "project_id": bench.project });
     bench.admin.post("/v1/agent-tokens", body).await.expect(422);
+}
+
+#[tokio::test]
+async fn a_paused_task_is_not_thought_about_until_it_goes_on_and_no_thought_is_lost() {
+    let bench = Bench::new().await;
+    asked(&bench).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let handoff = claim(&manager).await;
+    let held =
+        json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"] });
+    let begin = async || given(&manager, "think.begin", held.clone()).await;
+    assert_eq!(begin().await, json!({ "paused": false }));
+    let thought = json!({
+        "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "calls": [], "prompt": {},
+        "thought": { "step": 0, "kind": "classify", "prompt_digest": "a".repeat(64), "schema_digest": "b".repeat(64), "model": "m",
+            "output": { "class": "quick_fix" }, "attempts": 1, "complaints": [], "input_tokens": 3, "output_tokens": 2, "latency_ms": 5 },
+    });
+    let instruct = format!("/v1/tasks/{}/instructions", bench.task);
+    let instruct = async |kind: &str| {
+        bench.admin.post(&instruct, json!({ "kind": kind })).await.expect(202);
+    };
+    instruct("pause").await;
+    // What was asked before the pause is kept, and nothing more is asked.
+    given(&manager, "think.record", thought).await;
+    given(&manager, "handoff.keep", held.clone()).await;
+    assert_eq!(begin().await, json!({ "paused": true }));
+    assert_eq!(verdict(&manager, "handoff.keep", held.clone()).await, "failed fenced");
+    assert_eq!(claim(&manager).await, Value::Null, "nobody thinks about it");
+    // Also when the run has taken the pause up.
+    let start = json!({ "task_id": bench.task, "holder": "runner", "idempotency_key": "again" });
+    bench.app.runner().await.post("/v1/workflow/start", start).await.expect(409);
+    let waits = "SELECT reason FROM waits WHERE resolved_at IS NULL";
+    assert_eq!(bench.app.db.texts(waits).await, ["paused"]);
+    assert_eq!(claim(&manager).await, Value::Null);
+    instruct("continue").await;
+    let again = claim(&manager).await;
+    assert_eq!((&again["handoff_id"], &again["attempt"]), (&handoff["handoff_id"], &json!(1)));
+    assert_eq!(again["thoughts"][0]["output"], json!({ "class": "quick_fix" }));
+    let held =
+        json!({ "handoff_id": again["handoff_id"], "fencing_token": again["fencing_token"] });
+    assert_eq!(given(&manager, "think.begin", held).await, json!({ "paused": false }));
+    assert_eq!(
+        given(&manager, "handoff.complete", complete(&again, planned())).await["state"],
+        "done"
+    );
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
+    let bench = Bench::new().await;
+    let text = "Look for outdated dependencies and mend what is behind.";
+    let schedule = json!({
+        "project_id": bench.project, "name": "updates", "what": { "kind": "words", "text": text },
+        "when": { "kind": "cron", "expression": "0 14 * * *", "zone": "Europe/Berlin" },
+    });
+    let id = bench.admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
+    bench.app.clock.advance(time::Duration::hours(1));
+    assert_eq!(schedules::turn(&bench.app.app).await.unwrap(), 1);
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let handoff = claim(&manager).await;
+    assert_eq!(
+        (&handoff["request"]["kind"], &handoff["request"]["text"]),
+        (&json!("schedule"), &json!(text))
+    );
+    assert!(handoff["request"]["schedule"].as_str().unwrap().contains("2026-11-01 14:00 +01:00"));
+    assert_eq!(handoff["context"]["project"]["slug"], "web");
+    assert_eq!(handoff["context"]["user_id"], json!(bench.admin.user.unwrap()));
+    assert_eq!(handoff["context"]["task"], Value::Null);
+    // The manager makes the task, in the name of whoever wrote the schedule, and asks for its start.
+    let agent = bench.at_gate(handoff["token"].as_str().unwrap()).await;
+    let wanted = json!({ "project_id": bench.project, "name": "updates-1", "description": "Mend what is behind." });
+    let made = given(&agent, "db.task.create", wanted).await;
+    assert_eq!(made["created_by"], json!(bench.admin.user.unwrap()));
+    let asked = given(&agent, "workflow.start", json!({ "task_id": made["id"] })).await;
+    assert_eq!(asked["requested"], true);
+    let answer =
+        json!({ "answer": "interpreted", "tasks": [made["id"]], "note": "One package is behind." });
+    given(&manager, "handoff.complete", complete(&handoff, answer)).await;
+    let seen = bench.admin.get(&format!("/v1/schedules/{id}")).await.expect(200).json();
+    let last = &seen["last"];
+    assert_eq!((&last["outcome"], &last["handoff_state"]), (&json!("handoff"), &json!("done")));
+    assert_eq!(last["note"], "One package is behind.");
+    assert_eq!(
+        last["tasks"],
+        json!([{ "task_id": made["id"], "name": "updates-1", "state": "queued" }])
+    );
+    let runs = "SELECT count(*) FROM workflow_runs r JOIN tasks t USING (task_id) WHERE t.name = 'updates-1' AND r.due_at IS NOT NULL";
+    assert_eq!(bench.app.db.number(runs).await, 1);
+}
+
+#[tokio::test]
+async fn a_handoff_says_which_of_its_models_call_tools() {
+    let bench = Bench::new().await;
+    let provider = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });
+    bench.admin.put("/v1/providers/tape", provider).await.expect(200);
+    for (id, tier, tools) in [
+        ("able", "fast", true),
+        ("plain", "standard", false),
+        ("deep-able", "deep", true),
+        ("deep-plain", "deep", false),
+    ] {
+        let model = json!({ "context_tokens": 9, "max_output_tokens": 9, "tier": tier, "tools": tools,
+            "routes": [{ "provider": "tape", "upstream": "m" }] });
+        bench.admin.put(&format!("/v1/model-registry/{id}"), model).await.expect(200);
+    }
+    asked(&bench).await;
+    let handoff = claim(&host(&bench, ServiceKind::Manager, "m").await).await;
+    assert_eq!(handoff["models"].as_array().unwrap().len(), 3);
+    // Whatever may answer has to: of the deep ones one cannot.
+    assert_eq!(handoff["tool_models"], json!(["cynodeai.fast"]));
 }
 
 #[tokio::test]

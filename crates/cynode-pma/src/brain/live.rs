@@ -1,4 +1,4 @@
-use cynode_wire::handoffs::{Handoff, RecordThought, Thought};
+use cynode_wire::handoffs::{BeginThought, Handoff, RecordThought, Thought, ThoughtBegun};
 use serde_json::Value;
 
 use super::{
@@ -10,7 +10,7 @@ use crate::{
     gate::{Host, HostError},
 };
 
-/// How often a thought is given to the orchestrator that cannot take it.
+/// How often the orchestrator is told of a thought that it cannot take.
 const MOST_RECORDINGS: u32 = 3;
 
 /// Thinks for one handoff, at the orchestrator's model egress.
@@ -41,6 +41,7 @@ impl<'a> Live<'a> {
         let model = model(&self.handoff.models, ask.tier).ok_or_else(|| {
             Trouble::Permanent("the handoff opens no model: an admin must offer one".into())
         })?;
+        self.begin().await?;
         let temperature = super::temperature(ask.kind, self.temperature);
         let insisted = self.voice.insist(ask, &form, model, temperature, check).await;
         tracing::info!(
@@ -58,6 +59,27 @@ impl<'a> Live<'a> {
             // An answer that could not be kept is not used: another process might get another.
             Ok(value) => recorded.map(|()| value),
             Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Says that a model is about to be asked; it is not while a person has paused the task.
+    async fn begin(&self) -> Result<(), Trouble> {
+        let Handoff { handoff_id, fencing_token, .. } = *self.handoff;
+        let begin = BeginThought { handoff_id, fencing_token };
+        let (mut tries, mut backoff) = (0, Backoff::default());
+        loop {
+            tries += 1;
+            match self.host.begin(&self.handoff.context.trace_id, &begin).await {
+                Ok(ThoughtBegun { paused: false }) => return Ok(()),
+                Ok(ThoughtBegun { paused: true }) => return Err(Trouble::Paused),
+                Err(HostError::Away(_)) if tries < MOST_RECORDINGS => backoff.pass().await,
+                Err(HostError::Away(why) | HostError::Fenced(why)) => {
+                    return Err(Trouble::Transient(format!("a thought could not be begun: {why}")));
+                }
+                Err(HostError::Refused(why)) => {
+                    return Err(Trouble::Permanent(format!("a thought could not be begun: {why}")));
+                }
+            }
         }
     }
 

@@ -32,6 +32,10 @@ const MOST_RESULT: usize = 16 * 1024;
 /// What is said when a turn has no end.
 const ENOUGH: &str = "\n\nI stopped here: this took more rounds of tool calls than one answer may. Tell me to go on if I should.\n";
 
+/// What a model is told that calls no tools.
+const NO_TOOLS: &str = "\n\nYou have no tools in this conversation: you can look nothing up and do nothing. When you are asked to, say so, and \
+    that an admin can offer a model that calls tools.\n";
+
 /// What is heard while an answer is made.
 #[derive(Debug)]
 pub(super) enum Said {
@@ -115,15 +119,21 @@ pub(super) async fn turn(
         Failure::new(Trouble::Permanent(told), "invalid_request_error", "no_route")
     })?;
     let pass = Pass::of(handoff);
-    let listed = office.gate.tools(&pass).await;
-    let listed = listed.map_err(|error| {
-        Failure::new(error.trouble("tools/list"), "server_error", "tools_unavailable")
-    })?;
-    let mut tools =
-        Toolbox { office, pass, tools: offered(listed, turns), refused: BTreeSet::new() };
+    let mut system = office.system(handoff);
+    let offered = if handoff.tool_models.iter().any(|calls| calls == model) {
+        let listed = office.gate.tools(&pass).await;
+        let listed = listed.map_err(|error| {
+            Failure::new(error.trouble("tools/list"), "server_error", "tools_unavailable")
+        })?;
+        offered(listed, turns)
+    } else {
+        system.push_str(NO_TOOLS);
+        Vec::new()
+    };
+    let mut tools = Toolbox { office, pass, tools: offered, refused: BTreeSet::new() };
     let mut question = json!({
         "model": model,
-        "messages": compose::conversation(&office.system(handoff), turns),
+        "messages": compose::conversation(&system, turns),
         "temperature": office.tuning.temperature,
         "max_tokens": MOST_TOKENS,
         "stream": true,

@@ -173,6 +173,7 @@ fn handoff() -> Handoff {
         context: HandoffContext::default(),
         token: SecretText(String::new()),
         models: Vec::new(),
+        tool_models: Vec::new(),
         thoughts: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use cynode_wire::handoffs::{
-    ClaimHandoff, ClaimedHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, Handoff,
-    KeepHandoff, RecordThought,
+    BeginThought, ClaimHandoff, ClaimedHandoff, CompleteHandoff, DelegateHandoff, FailHandoff,
+    Handoff, KeepHandoff, RecordThought, ThoughtBegun,
 };
 use secrecy::SecretString;
 use serde::{Serialize, de::DeserializeOwned};
@@ -63,6 +63,15 @@ impl Host {
     /// Gives the analyst its share.
     pub async fn delegate(&self, trace: &str, share: &DelegateHandoff) -> Result<(), HostError> {
         self.tell(trace, "handoff.delegate", share).await
+    }
+
+    /// Says that a model is about to be asked, and gives whether it may be.
+    pub async fn begin(
+        &self,
+        trace: &str,
+        begin: &BeginThought,
+    ) -> Result<ThoughtBegun, HostError> {
+        self.ask(&self.pass.tracing(trace), "think.begin", begin, PATIENCE).await
     }
 
     /// Keeps a thought.

@@ -166,6 +166,27 @@ async fn text_is_passed_on_as_it_comes() {
 }
 
 #[tokio::test]
+async fn a_model_that_calls_no_tools_is_offered_none_and_told_so() {
+    let fake = Fake::start().await;
+    offer_tasks(&fake);
+    fake.reply("model", pieces([content("I cannot look."), ended(), used(5, 3)]));
+    let manager = listen(&fake, Role::ProjectManager, Some(CREDENTIAL)).await;
+    let mut chat = says("How is the task?");
+    chat["tool_models"] = json!(["cynodeai.fast"]);
+    let events = events(post(&manager, &chat).await).await;
+    assert_eq!(text(&events), "I cannot look.");
+    let seen = fake.seen();
+    let whats: Vec<&str> = seen.iter().map(|seen| seen.what.as_str()).collect();
+    assert_eq!(whats, ["model"], "nobody asks for tools that are not offered");
+    assert_eq!(
+        (&seen[0].body["model"], &seen[0].body["tools"]),
+        (&json!("cynodeai.standard"), &Value::Null)
+    );
+    let system = seen[0].body["messages"][0]["content"].as_str().unwrap();
+    assert!(system.contains("You have no tools in this conversation"), "{system}");
+}
+
+#[tokio::test]
 async fn a_turn_calls_tools_through_the_gate_and_tells_the_whole_context_each_time() {
     let fake = Fake::start().await;
     offer_tasks(&fake);

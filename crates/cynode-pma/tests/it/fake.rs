@@ -149,9 +149,9 @@ impl Fake {
             .push(json!({ "name": name, "description": description, "inputSchema": input }));
     }
 
-    /// Everything that was asked, but for claims and signs of life.
+    /// Everything that was asked, but for claims, signs of life and the word that a model is about to be asked.
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        let dull = ["handoff.claim", "handoff.keep"];
+        let dull = ["handoff.claim", "handoff.keep", "think.begin"];
         lock(&self.inside.seen)
             .iter()
             .filter(|seen| !dull.contains(&seen.what.as_str()))
@@ -228,6 +228,7 @@ pub(crate) fn handoff(request: &Value) -> Value {
         },
         "token": TOKEN,
         "models": ["cynodeai.fast", "cynodeai.standard"],
+        "tool_models": ["cynodeai.fast", "cynodeai.standard"],
         "thoughts": [],
         "delegated": [],
         "expires_at": "2030-01-01T00:00:00Z",

@@ -328,3 +328,25 @@ async fn the_same_question_has_the_same_size_however_many_came_before() {
     let questions: Vec<Value> = fake.asked("model").into_iter().map(|asked| asked.body).collect();
     assert!(questions.iter().all(|question| *question == questions[0]));
 }
+
+#[tokio::test]
+async fn while_the_task_is_paused_no_model_is_asked_and_nothing_is_said_of_the_handoff() {
+    let fake = Fake::start().await;
+    fake.hand(&schedule("think hard"));
+    fake.reply("think.begin", Reply::Given(json!({ "paused": true })));
+    // It is given again when the task goes on.
+    fake.hand(&schedule("think again"));
+    fake.reply("think.begin", Reply::Given(json!({ "paused": false })));
+    fake.reply("model", Reply::Text("{\"word\":\"done\"}".into()));
+    let _running = start(&fake, Role::ProjectManager, Pace { handoffs: 1, ..PACE });
+    fake.until("handoff.complete", 1).await;
+    let begun = fake.asked("think.begin");
+    assert_eq!(begun.len(), 2);
+    assert_eq!(
+        begun[0].body,
+        json!({ "handoff_id": "hof_00000000000000000000000000000001", "fencing_token": 7 })
+    );
+    assert_eq!((begun[0].token.as_str(), begun[0].trace.as_deref()), (HOST, Some(TRACE)));
+    let seen: Vec<String> = fake.seen().into_iter().map(|seen| seen.what).collect();
+    assert_eq!(seen, ["model", "think.record", "handoff.complete"]);
+}

@@ -183,6 +183,7 @@ pub(super) fn handoff(description: &str, request: HandoffRequest) -> Handoff {
         },
         token: SecretText("secret".to_owned()),
         models: Vec::new(),
+        tool_models: Vec::new(),
         thoughts: Vec::new(),
         delegated: Vec::new(),
         expires_at: OffsetDateTime::UNIX_EPOCH,

@@ -1,0 +1,101 @@
+//! Schedules: work that is asked for at its time.
+
+use axum::http::StatusCode;
+use cynode_app::{projects, schedules};
+use cynode_core::ids::ScheduleId;
+use cynode_wire::{
+    page::Page,
+    schedules::{CreateSchedule, FiringView, ScheduleView, UpdateSchedule},
+};
+use serde::Deserialize;
+
+use crate::{
+    error::ApiError,
+    extract::{Answered, Call, Json, Mutation, PageQuery, Path, Query},
+    routes::projects::ProjectName,
+};
+
+/// Make a schedule: a cron expression with a time zone, or one time; words for the project manager, or a whole task. It acts in your
+/// name.
+#[utoipa::path(post, path = "/v1/schedules", tag = "schedules", request_body = CreateSchedule,
+    responses((status = CREATED, body = ScheduleView)))]
+pub(crate) async fn create_schedule(call: Mutation<CreateSchedule>) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let made = app.mutate(&request, |ctx| Box::pin(schedules::create(ctx, body)));
+    Ok(Answered(StatusCode::CREATED, made.await?))
+}
+
+/// Which schedules are wanted.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ScheduleQuery {
+    /// Only of this project, by id or slug.
+    #[param(value_type = Option<String>)]
+    project: Option<ProjectName>,
+}
+
+/// The schedules you may see, newest first, with their next time and what came of the last.
+#[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(ScheduleQuery, PageQuery),
+    responses((status = OK, body = Page<ScheduleView>)))]
+pub(crate) async fn list_schedules(
+    call: Call,
+    Query(wanted): Query<ScheduleQuery>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<ScheduleView>>, ApiError> {
+    let page = page.page()?;
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move {
+            let project = match &wanted.project {
+                Some(ProjectName(project)) => Some(projects::resolve(ctx, project).await?),
+                None => None,
+            };
+            schedules::list(ctx, project, page).await
+        })
+    });
+    Ok(Json(found.await?))
+}
+
+/// One schedule, with its next time and what came of the last.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
+    responses((status = OK, body = ScheduleView)))]
+pub(crate) async fn get_schedule(
+    call: Call,
+    Path(schedule): Path<ScheduleId>,
+) -> Result<Json<ScheduleView>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| Box::pin(schedules::get(ctx, schedule)));
+    Ok(Json(found.await?))
+}
+
+/// Change a schedule, if nobody did in between; switch it on or off. It acts in your name from then on.
+#[utoipa::path(patch, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
+    request_body = UpdateSchedule, responses((status = OK, body = ScheduleView)))]
+pub(crate) async fn update_schedule(
+    Path(schedule): Path<ScheduleId>,
+    call: Mutation<UpdateSchedule>,
+) -> Result<Answered, ApiError> {
+    let Mutation { app, request, body } = call;
+    let written = app.mutate(&request, |ctx| Box::pin(schedules::update(ctx, schedule, body)));
+    Ok(Answered(StatusCode::OK, written.await?))
+}
+
+/// Remove a schedule. What it asked for stays.
+#[utoipa::path(delete, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
+    responses((status = NO_CONTENT)))]
+pub(crate) async fn delete_schedule(
+    Path(schedule): Path<ScheduleId>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let done = call.app.mutate(&call.request, |ctx| Box::pin(schedules::delete(ctx, schedule)));
+    Ok(Answered(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// Do not wait for its time: ask for its work now, in your name. Its next time stays.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/run", tag = "schedules", params(("schedule" = String, Path)),
+    responses((status = CREATED, body = FiringView)))]
+pub(crate) async fn run_schedule(
+    Path(schedule): Path<ScheduleId>,
+    call: Mutation<()>,
+) -> Result<Answered, ApiError> {
+    let fired = call.app.mutate(&call.request, |ctx| Box::pin(schedules::ask_now(ctx, schedule)));
+    Ok(Answered(StatusCode::CREATED, fired.await?))
+}

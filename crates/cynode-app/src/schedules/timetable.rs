@@ -1,0 +1,141 @@
+//! When a schedule is due. Nothing here reads a clock.
+
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
+use cynode_core::schedules::{Missed, When};
+use jiff::{
+    Timestamp, Zoned,
+    tz::{TimeZone, TimeZoneDatabase},
+};
+use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::Error;
+
+/// How late something may be done and still be on time: a restart takes less.
+const GRACE: Duration = Duration::minutes(5);
+
+/// Most times that are counted when they were missed.
+const MOST_MISSED: u32 = 1000;
+
+/// Most characters of an expression or a zone.
+const MOST_CHARACTERS: usize = 100;
+
+/// When something is due, checked.
+#[derive(Debug)]
+pub(crate) enum Timetable {
+    /// Again and again.
+    Cron(Box<Cron>, TimeZone),
+    /// One time.
+    Once(OffsetDateTime),
+}
+
+/// What is done about a schedule whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The last of its times that have come.
+    pub(crate) due: OffsetDateTime,
+    /// Whether it is done now, or was missed and is left.
+    pub(crate) done: bool,
+    /// How many of its times were missed.
+    pub(crate) missed: u32,
+    /// When it is due next.
+    pub(crate) next: Option<OffsetDateTime>,
+}
+
+impl Timetable {
+    /// Reads what a person wrote.
+    pub(crate) fn read(when: &When) -> Result<Self, Error> {
+        let (expression, zone) = match when {
+            When::Once { at } => return Ok(Self::Once(*at)),
+            When::Cron { expression, zone } => (expression, zone),
+        };
+        let invalid = |why: String| Error::Invalid(why);
+        if expression.len() > MOST_CHARACTERS || !expression.is_ascii() {
+            let rule = format!(
+                "a cron expression has five fields and at most {MOST_CHARACTERS} characters, such as `0 9 * * mon`"
+            );
+            return Err(invalid(rule));
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
+        let cron = parser.build().parse(expression).map_err(|error| {
+            invalid(format!(
+                "`{expression}` is no cron expression of five fields, such as `0 9 * * mon`: {error}"
+            ))
+        })?;
+        // The database of zones is part of the program: replicas on different machines go by the same one.
+        let known = TimeZoneDatabase::bundled().get(zone).map_err(|_| {
+            invalid(format!("there is no time zone `{zone}`: name one such as `Europe/Berlin`"))
+        })?;
+        Ok(Self::Cron(Box::new(cron), known))
+    }
+
+    /// The first time after that moment.
+    pub(crate) fn next_after(&self, moment: OffsetDateTime) -> Option<OffsetDateTime> {
+        match self {
+            Self::Once(at) => (*at > moment).then_some(*at),
+            Self::Cron(cron, zone) => {
+                let from = zoned(moment, zone)?;
+                cron.find_next_occurrence(&from, false).ok().and_then(|found| moment_of(&found))
+            }
+        }
+    }
+
+    /// The last time until that moment.
+    fn last_until(&self, moment: OffsetDateTime) -> Option<OffsetDateTime> {
+        match self {
+            Self::Once(at) => (*at <= moment).then_some(*at),
+            Self::Cron(cron, zone) => {
+                let from = zoned(moment, zone)?;
+                cron.find_previous_occurrence(&from, true).ok().and_then(|found| moment_of(&found))
+            }
+        }
+    }
+
+    /// When it is due and what that time is, in words for a reader.
+    pub(crate) fn told(&self, due: OffsetDateTime) -> String {
+        match self {
+            Self::Once(_) => format!("due once, at {}", due.format(&Rfc3339).unwrap_or_default()),
+            Self::Cron(cron, zone) => {
+                let at = zoned(due, zone)
+                    .map(|at| at.strftime("%A %Y-%m-%d %H:%M %:z").to_string())
+                    .unwrap_or_default();
+                let expression = cron.pattern.to_string();
+                let zone = zone.iana_name().unwrap_or("UTC");
+                format!("due at `{expression}` by the clock of {zone}; this time {at}")
+            }
+        }
+    }
+
+    /// What is done now about something that is due since `since`.
+    pub(crate) fn turn(&self, since: OffsetDateTime, now: OffsetDateTime, missed: Missed) -> Turn {
+        // Written otherwise meanwhile, it may not have been due since then; what was due, was due.
+        let due = self.last_until(now).map_or(since, |last| last.max(since));
+        let done = match missed {
+            Missed::Once => true,
+            Missed::Skip => now - due <= GRACE,
+        };
+        let mut times = 1;
+        let mut at = since;
+        while at < due && times <= MOST_MISSED {
+            let Some(next) = self.next_after(at).filter(|next| *next <= due) else { break };
+            at = next;
+            times += 1;
+        }
+        let missed = (times - u32::from(done)).min(MOST_MISSED);
+        Turn { due, done, missed, next: self.next_after(now.max(due)) }
+    }
+}
+
+/// The moment on the clock of a zone, in whole seconds: nothing is due between them.
+fn zoned(moment: OffsetDateTime, zone: &TimeZone) -> Option<Zoned> {
+    Timestamp::from_second(moment.unix_timestamp()).ok().map(|at| at.to_zoned(zone.clone()))
+}
+
+fn moment_of(zoned: &Zoned) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(zoned.timestamp().as_second()).ok()
+}
+
+#[cfg(test)]
+mod tests;

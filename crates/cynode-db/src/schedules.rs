@@ -1,0 +1,523 @@
+//! Schedules, and what came of each of their firings.
+
+use cynode_core::{
+    ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
+    names::TaskName,
+    schedules::{Cause, Missed, Schedule, What, When},
+    tasks::TaskStateName,
+    trace::TraceId,
+};
+use cynode_wire::{
+    handoffs::{HandoffAnswer, HandoffState},
+    page::PageRequest,
+};
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{Conn, DbError, error::corrupt};
+
+struct Row {
+    schedule_id: Uuid,
+    project_id: Uuid,
+    name: String,
+    cron: Option<String>,
+    zone: Option<String>,
+    once_at: Option<OffsetDateTime>,
+    words: Option<String>,
+    template: Option<Value>,
+    missed: String,
+    enabled: bool,
+    next_at: Option<OffsetDateTime>,
+    firings: i64,
+    version: i64,
+    acts_for: Uuid,
+    created_by: Uuid,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+const fn wrong(column: &'static str) -> DbError {
+    DbError::Corrupt { table: "schedules", column }
+}
+
+impl TryFrom<Row> for Schedule {
+    type Error = DbError;
+
+    fn try_from(row: Row) -> Result<Self, DbError> {
+        let when = match (row.cron, row.zone, row.once_at) {
+            (Some(expression), Some(zone), None) => When::Cron { expression, zone },
+            (None, None, Some(at)) => When::Once { at },
+            _ => return Err(wrong("cron")),
+        };
+        let what = match (row.words, row.template) {
+            (Some(words), None) => {
+                What::Words { text: words.try_into().map_err(corrupt("schedules", "words"))? }
+            }
+            (None, Some(template)) => What::Task(
+                serde_json::from_value(template).map_err(corrupt("schedules", "template"))?,
+            ),
+            _ => return Err(wrong("words")),
+        };
+        Ok(Self {
+            id: ScheduleId::from_uuid(row.schedule_id),
+            project: ProjectId::from_uuid(row.project_id),
+            name: row.name.try_into().map_err(corrupt("schedules", "name"))?,
+            when,
+            what,
+            missed: Missed::from_name(&row.missed).ok_or(wrong("missed"))?,
+            enabled: row.enabled,
+            next_at: row.next_at,
+            firings: row.firings,
+            version: row.version,
+            acts_for: UserId::from_uuid(row.acts_for),
+            created_by: UserId::from_uuid(row.created_by),
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+/// What a schedule says, as columns.
+struct Said<'a> {
+    cron: Option<&'a str>,
+    zone: Option<&'a str>,
+    once_at: Option<OffsetDateTime>,
+    words: Option<&'a str>,
+    template: Option<Value>,
+}
+
+fn said(schedule: &Schedule) -> Result<Said<'_>, DbError> {
+    let (cron, zone, once_at) = match &schedule.when {
+        When::Cron { expression, zone } => (Some(expression.as_str()), Some(zone.as_str()), None),
+        When::Once { at } => (None, None, Some(*at)),
+    };
+    let (words, template) = match &schedule.what {
+        What::Words { text } => (Some(text.as_str()), None),
+        What::Task(template) => {
+            let template =
+                serde_json::to_value(template).map_err(corrupt("schedules", "template"))?;
+            (None, Some(template))
+        }
+    };
+    Ok(Said { cron, zone, once_at, words, template })
+}
+
+/// Stores a new schedule.
+#[tracing::instrument(name = "db.schedules.insert", skip_all)]
+pub async fn insert(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
+    let Said { cron, zone, once_at, words, template } = said(schedule)?;
+    sqlx::query!(
+        "
+        INSERT INTO schedules (schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at,
+            firings, version, acts_for, created_by, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 1, $12, $12, $13, $13)
+        ",
+        schedule.id.as_uuid(),
+        schedule.project.as_uuid(),
+        schedule.name.as_str(),
+        cron,
+        zone,
+        once_at,
+        words,
+        template,
+        schedule.missed.as_str(),
+        schedule.enabled,
+        schedule.next_at,
+        schedule.created_by.as_uuid(),
+        schedule.created_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes a schedule that is locked anew: all but its project, its author and how often it fired.
+#[tracing::instrument(name = "db.schedules.update", skip_all)]
+pub async fn update(conn: &mut Conn, schedule: &Schedule) -> Result<(), DbError> {
+    let Said { cron, zone, once_at, words, template } = said(schedule)?;
+    sqlx::query!(
+        "
+        UPDATE schedules SET name = $2, cron = $3, zone = $4, once_at = $5, words = $6, template = $7, missed = $8, enabled = $9,
+            next_at = $10, version = $11, acts_for = $12, updated_at = $13
+        WHERE schedule_id = $1
+        ",
+        schedule.id.as_uuid(),
+        schedule.name.as_str(),
+        cron,
+        zone,
+        once_at,
+        words,
+        template,
+        schedule.missed.as_str(),
+        schedule.enabled,
+        schedule.next_at,
+        schedule.version,
+        schedule.acts_for.as_uuid(),
+        schedule.updated_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Removes a schedule, with what is known of its firings; what it asked for stays.
+#[tracing::instrument(name = "db.schedules.delete", skip_all)]
+pub async fn delete(conn: &mut Conn, id: ScheduleId) -> Result<bool, DbError> {
+    let done = sqlx::query!("DELETE FROM schedules WHERE schedule_id = $1", id.as_uuid());
+    Ok(done.execute(conn).await?.rows_affected() > 0)
+}
+
+/// One schedule.
+#[tracing::instrument(name = "db.schedules.get", skip_all)]
+pub async fn get(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+            acts_for, created_by, created_at, updated_at
+        FROM schedules WHERE schedule_id = $1
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Schedule::try_from)
+    .transpose()
+}
+
+/// One schedule, which nobody else changes or fires before the transaction ends.
+#[tracing::instrument(name = "db.schedules.lock", skip_all)]
+pub async fn lock(conn: &mut Conn, id: ScheduleId) -> Result<Option<Schedule>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+            acts_for, created_by, created_at, updated_at
+        FROM schedules WHERE schedule_id = $1 FOR UPDATE
+        ",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Schedule::try_from)
+    .transpose()
+}
+
+/// A schedule whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The schedule.
+    pub id: ScheduleId,
+    /// In whose name it acts.
+    pub acts_for: UserId,
+    /// The time that has come.
+    pub at: OffsetDateTime,
+}
+
+/// Schedules whose time has come, the longest ago first.
+#[tracing::instrument(name = "db.schedules.due", skip_all)]
+pub async fn due(conn: &mut Conn, now: OffsetDateTime, most: i64) -> Result<Vec<Due>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT schedule_id, acts_for, next_at AS "next_at!" FROM schedules
+        WHERE next_at <= $1 ORDER BY next_at LIMIT $2
+        "#,
+        now,
+        most,
+    )
+    .fetch_all(conn)
+    .await?;
+    let due =
+        |id, user, at| Due { id: ScheduleId::from_uuid(id), acts_for: UserId::from_uuid(user), at };
+    Ok(rows.into_iter().map(|row| due(row.schedule_id, row.acts_for, row.next_at)).collect())
+}
+
+/// Locks a schedule that is still due as it was found; `None` when somebody else has it, or it has changed meanwhile.
+#[tracing::instrument(name = "db.schedules.take", skip_all)]
+pub async fn take(conn: &mut Conn, due: Due) -> Result<Option<Schedule>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+            acts_for, created_by, created_at, updated_at
+        FROM schedules WHERE schedule_id = $1 AND acts_for = $2 AND next_at = $3
+        FOR UPDATE SKIP LOCKED
+        ",
+        due.id.as_uuid(),
+        due.acts_for.as_uuid(),
+        due.at,
+    )
+    .fetch_optional(conn)
+    .await?
+    .map(Schedule::try_from)
+    .transpose()
+}
+
+/// What a firing came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// A task was made.
+    Task(TaskId),
+    /// The project manager was asked what it means.
+    Handoff(HandoffId),
+    /// Nothing was asked for, as the schedule says, and why.
+    Skipped(&'a str),
+    /// Nothing could be asked for, and why.
+    Refused(&'a str),
+}
+
+impl Outcome<'_> {
+    /// The name on the wire and in the database.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Task(_) => "task",
+            Self::Handoff(_) => "handoff",
+            Self::Skipped(_) => "skipped",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// A firing to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFiring<'a> {
+    /// The schedule.
+    pub schedule: ScheduleId,
+    /// Why it fired.
+    pub cause: Cause,
+    /// The time that had come.
+    pub due_at: OffsetDateTime,
+    /// When it was done.
+    pub fired_at: OffsetDateTime,
+    /// How many times before were missed.
+    pub missed: u32,
+    /// What it came to.
+    pub outcome: Outcome<'a>,
+    /// Its trace.
+    pub trace: TraceId,
+}
+
+/// Stores a firing of a schedule that is locked. Gives its number.
+#[tracing::instrument(name = "db.schedules.fire", skip_all)]
+pub async fn fire(conn: &mut Conn, firing: &NewFiring<'_>) -> Result<i64, DbError> {
+    let (task, handoff, reason) = match firing.outcome {
+        Outcome::Task(task) => (Some(task.as_uuid()), None, None),
+        Outcome::Handoff(handoff) => (None, Some(handoff.as_uuid()), None),
+        Outcome::Skipped(why) | Outcome::Refused(why) => (None, None, Some(why)),
+    };
+    let number = sqlx::query_scalar!(
+        "
+        WITH counted AS (
+            UPDATE schedules SET firings = firings + 1 WHERE schedule_id = $1 RETURNING firings
+        )
+        INSERT INTO schedule_firings (schedule_id, number, cause, due_at, fired_at, missed, outcome, task_id, handoff_id, reason,
+            trace_id)
+        SELECT $1, firings, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM counted
+        RETURNING number
+        ",
+        firing.schedule.as_uuid(),
+        firing.cause.as_str(),
+        firing.due_at,
+        firing.fired_at,
+        i32::try_from(firing.missed).unwrap_or(i32::MAX),
+        firing.outcome.as_str(),
+        task,
+        handoff,
+        reason,
+        firing.trace.to_string(),
+    );
+    Ok(number.fetch_one(conn).await?)
+}
+
+/// Says when a schedule that is locked is due next; nothing when it is over or switched off.
+#[tracing::instrument(name = "db.schedules.set_next", skip_all)]
+pub async fn set_next(
+    conn: &mut Conn,
+    id: ScheduleId,
+    next_at: Option<OffsetDateTime>,
+    enabled: bool,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE schedules SET next_at = $2, enabled = $3 WHERE schedule_id = $1",
+        id.as_uuid(),
+        next_at,
+        enabled,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A firing, with what came of it so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Firing {
+    /// The schedule.
+    pub schedule: ScheduleId,
+    /// Its number.
+    pub number: i64,
+    /// Why it fired.
+    pub cause: Cause,
+    /// The time that had come.
+    pub due_at: OffsetDateTime,
+    /// When it was done.
+    pub fired_at: OffsetDateTime,
+    /// How many times before were missed.
+    pub missed: u32,
+    /// What it came to at once: `task`, `handoff`, `skipped` or `refused`.
+    pub outcome: String,
+    /// The task that was made at once.
+    pub task: Option<TaskId>,
+    /// What the project manager was asked, and where that stands.
+    pub handoff: Option<(HandoffId, HandoffState)>,
+    /// What the project manager answered.
+    pub answer: Option<HandoffAnswer>,
+    /// Why nothing came of it.
+    pub reason: Option<String>,
+    /// Its trace.
+    pub trace: String,
+}
+
+/// The last firing of each of these schedules.
+#[tracing::instrument(name = "db.schedules.last", skip_all)]
+pub async fn last(conn: &mut Conn, schedules: &[ScheduleId]) -> Result<Vec<Firing>, DbError> {
+    let ids: Vec<Uuid> = schedules.iter().map(|id| id.as_uuid()).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.schedule_id, f.number, f.cause, f.due_at, f.fired_at, f.missed, f.outcome, f.task_id, f.handoff_id,
+            coalesce(f.reason, h.failure) AS reason, f.trace_id, h.state AS "state?", h.answer AS "answer?"
+        FROM schedules s
+        JOIN schedule_firings f ON f.schedule_id = s.schedule_id AND f.number = s.firings
+        LEFT JOIN handoffs h ON h.handoff_id = f.handoff_id
+        WHERE s.schedule_id = ANY ($1)
+        "#,
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let wrong = |column| DbError::Corrupt { table: "schedule_firings", column };
+    rows.into_iter()
+        .map(|row| {
+            let state = row.state.as_deref().map(HandoffState::from_name);
+            let handoff = match (row.handoff_id, state) {
+                (Some(id), Some(Some(state))) => Some((HandoffId::from_uuid(id), state)),
+                (None, None) => None,
+                _ => return Err(wrong("handoff_id")),
+            };
+            let answer = row.answer.map(serde_json::from_value).transpose();
+            Ok(Firing {
+                schedule: ScheduleId::from_uuid(row.schedule_id),
+                number: row.number,
+                cause: Cause::from_name(&row.cause).ok_or_else(|| wrong("cause"))?,
+                due_at: row.due_at,
+                fired_at: row.fired_at,
+                missed: row.missed.unsigned_abs(),
+                outcome: row.outcome,
+                task: row.task_id.map(TaskId::from_uuid),
+                handoff,
+                answer: answer.map_err(corrupt("handoffs", "answer"))?,
+                reason: row.reason,
+                trace: row.trace_id,
+            })
+        })
+        .collect()
+}
+
+/// The tasks of these ids that are there, with their names and where they stand.
+#[tracing::instrument(name = "db.schedules.tasks", skip_all)]
+pub async fn tasks(
+    conn: &mut Conn,
+    ids: &[TaskId],
+) -> Result<Vec<(TaskId, TaskName, TaskStateName)>, DbError> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
+    let rows =
+        sqlx::query!("SELECT task_id, name, state FROM tasks WHERE task_id = ANY ($1)", &ids)
+            .fetch_all(conn)
+            .await?;
+    rows.into_iter()
+        .map(|row| {
+            let name = row.name.try_into().map_err(corrupt("tasks", "name"))?;
+            let state = TaskStateName::from_name(&row.state);
+            let state = state.ok_or(DbError::Corrupt { table: "tasks", column: "state" })?;
+            Ok((TaskId::from_uuid(row.task_id), name, state))
+        })
+        .collect()
+}
+
+/// The last of a schedule's own times that was done or left.
+#[tracing::instrument(name = "db.schedules.last_due", skip_all)]
+pub async fn last_due(conn: &mut Conn, id: ScheduleId) -> Result<Option<OffsetDateTime>, DbError> {
+    let found = sqlx::query_scalar!(
+        "SELECT max(due_at) FROM schedule_firings WHERE schedule_id = $1 AND cause = 'due'",
+        id.as_uuid(),
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
+/// How many schedules a project has.
+#[tracing::instrument(name = "db.schedules.count", skip_all)]
+pub async fn count(conn: &mut Conn, project: ProjectId) -> Result<i64, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM schedules WHERE project_id = $1"#,
+        project.as_uuid(),
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
+/// Which schedules are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter {
+    /// Only of this project.
+    pub project: Option<ProjectId>,
+    /// Only of projects that this user is a member of.
+    pub member: Option<UserId>,
+}
+
+/// The schedules that are wanted, newest first.
+#[tracing::instrument(name = "db.schedules.list", skip_all)]
+pub async fn list(
+    conn: &mut Conn,
+    filter: Filter,
+    page: PageRequest,
+) -> Result<Vec<Schedule>, DbError> {
+    sqlx::query_as!(
+        Row,
+        "
+        SELECT schedule_id, project_id, name, cron, zone, once_at, words, template, missed, enabled, next_at, firings, version,
+            acts_for, created_by, created_at, updated_at
+        FROM schedules s
+        WHERE ($1::uuid IS NULL OR project_id = $1) AND ($3::uuid IS NULL OR schedule_id < $3)
+            AND ($2::uuid IS NULL
+                OR EXISTS (SELECT FROM project_members m WHERE m.user_id = $2 AND m.project_id = s.project_id)
+                OR EXISTS (SELECT FROM group_members m JOIN role_bindings b USING (group_id)
+                    WHERE m.user_id = $2 AND b.project_id = s.project_id))
+        ORDER BY schedule_id DESC LIMIT $4
+        ",
+        filter.project.map(ProjectId::as_uuid),
+        filter.member.map(UserId::as_uuid),
+        page.after.map(|cursor| cursor.0),
+        page.rows(),
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Schedule::try_from)
+    .collect()
+}
+
+/// Forgets firings from before `before`, at most `most`; the last of each schedule is kept. Gives how many.
+#[tracing::instrument(name = "db.schedules.forget", skip_all)]
+pub async fn forget(conn: &mut Conn, before: OffsetDateTime, most: i64) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "
+        DELETE FROM schedule_firings WHERE (schedule_id, number) IN (
+            SELECT f.schedule_id, f.number FROM schedule_firings f JOIN schedules s USING (schedule_id)
+            WHERE f.fired_at < $1 AND f.number < s.firings ORDER BY f.fired_at LIMIT $2)
+        ",
+        before,
+        most,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
