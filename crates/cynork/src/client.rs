@@ -1,0 +1,399 @@
+//! The way to an installation: its public HTTP interface, as for any client.
+
+use std::{fmt::Write as _, time::Duration};
+
+use reqwest::{Method, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+pub use crate::failure::{Failure, Kind, Result};
+use crate::operations::Operation;
+
+/// How long one try may take.
+const TRY: Duration = Duration::from_secs(30);
+
+/// How long a person waits gladly for somebody who is being started again.
+const WHILE: Duration = Duration::from_mins(1);
+
+/// The pause before the next.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A list, whole or a page of it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Items<T> {
+    /// What is in it.
+    pub items: Vec<T>,
+    /// How to ask for more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A client of one installation.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: Option<SecretString>,
+    /// Whether each call is told on standard error.
+    told: bool,
+}
+
+/// One call, before it is made.
+#[derive(Clone, Debug)]
+pub struct Call {
+    operation: Operation,
+    path: String,
+    query: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
+    body: Option<(Vec<u8>, String)>,
+    key: Option<String>,
+}
+
+impl Call {
+    /// A call of an operation whose path has no places.
+    pub fn of(operation: Operation) -> Self {
+        Self::to(operation, [""; 0])
+    }
+
+    /// A call of whatever is at a path; what it is called is that of `operation`.
+    pub fn at(operation: Operation, path: impl Into<String>) -> Self {
+        Self { path: path.into(), ..Self::of(operation) }
+    }
+
+    /// A call of an operation; the values take the places in its path, in order.
+    pub fn to<S: AsRef<str>>(operation: Operation, places: impl IntoIterator<Item = S>) -> Self {
+        let mut path = String::new();
+        let mut places = places.into_iter();
+        for (at, part) in operation.path.split('/').enumerate() {
+            if at > 0 {
+                path.push('/');
+            }
+            if part.starts_with('{') {
+                path.push_str(&encoded(places.next().as_ref().map_or("", AsRef::as_ref)));
+            } else {
+                path.push_str(part);
+            }
+        }
+        let (query, headers) = (Vec::new(), Vec::new());
+        Self { operation, path, query, headers, body: None, key: None }
+    }
+
+    /// With a word of the query, if there is one.
+    #[must_use]
+    pub fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
+        self.query.extend(value.map(|value| (name, value.to_string())));
+        self
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// With a body.
+    #[must_use]
+    pub fn body(mut self, body: &Value) -> Self {
+        self.body = Some((body.to_string().into_bytes(), "application/json".to_owned()));
+        self
+    }
+
+    /// With a file as its body.
+    #[must_use]
+    pub fn file(mut self, bytes: Vec<u8>, kind: impl Into<String>) -> Self {
+        self.body = Some((bytes, kind.into()));
+        self
+    }
+
+    /// Sent again, it is known by this key.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// The path with its query.
+    fn target(&self) -> String {
+        let mut target = self.path.clone();
+        for (at, (name, value)) in self.query.iter().enumerate() {
+            target.push(if at == 0 { '?' } else { '&' });
+            target.push_str(name);
+            target.push('=');
+            target.push_str(&encoded(value));
+        }
+        target
+    }
+}
+
+/// A word as it is written in a path or a query.
+fn encoded(text: &str) -> String {
+    let mut written = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            written.push(char::from(byte));
+        } else {
+            let _ = write!(written, "%{byte:02X}");
+        }
+    }
+    written
+}
+
+impl Client {
+    /// A client of the installation at an address.
+    pub fn new(base: &str) -> Result<Self> {
+        let mut http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
+        // Without TLS there is nothing to read certificates for, and on this machine no proxy is between.
+        if base.starts_with("http://") {
+            http = http.tls_certs_only([]).no_proxy();
+        }
+        let http = http
+            .build()
+            .map_err(|error| Failure::internal(format!("no HTTP client could be made: {error}")))?;
+        Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None, told: false })
+    }
+
+    /// The same, for somebody who has logged in.
+    #[must_use]
+    pub fn with_token(mut self, token: SecretString) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    /// The same; each call is told on standard error.
+    #[must_use]
+    pub fn telling(mut self, told: bool) -> Self {
+        self.told = told;
+        self
+    }
+
+    /// A client of another installation, told like this one. It has no session: that is for the one that gave it.
+    pub fn elsewhere(&self, base: &str) -> Result<Self> {
+        Ok(Self::new(base)?.telling(self.told))
+    }
+
+    /// Whether somebody has logged in.
+    pub fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// The session, for programs that make calls beside this one.
+    pub fn token(&self) -> Option<&SecretString> {
+        self.token.as_ref()
+    }
+
+    /// Tells of a call that another program made, and that went well.
+    pub fn tell(&self, call: &Call) {
+        if self.told {
+            let Operation { id, method, .. } = call.operation;
+            crate::output::tell(&format!("{id} {method} {} 200", call.path));
+        }
+    }
+
+    /// Where the installation is.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Makes a call once and reads its answer; `null` when there is none.
+    pub async fn send<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
+        read_answer(call, &self.bytes(call, TRY).await?)
+    }
+
+    /// The same for what may take long, such as a file that is sent.
+    pub async fn send_slowly<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        limit: Duration,
+    ) -> Result<T> {
+        read_answer(call, &self.bytes(call, limit).await?)
+    }
+
+    /// Makes a call, again and again while nobody answers: for what must not be lost when a process is killed. A call that
+    /// changes something needs a [`Call::key`].
+    pub async fn until_taken<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
+        self.patiently(call, |_| {}).await
+    }
+
+    /// The same for as long as a person waits gladly; then the last failure is given.
+    pub async fn for_a_while<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
+        match tokio::time::timeout(WHILE, self.until_taken(call)).await {
+            Ok(answer) => answer,
+            Err(_) => self.send(call).await,
+        }
+    }
+
+    /// The same; each time that nobody answers is told.
+    pub async fn patiently<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        mut missed: impl FnMut(&Failure),
+    ) -> Result<T> {
+        let mut turn = tokio::time::interval(PAUSE);
+        loop {
+            turn.tick().await;
+            match self.bytes(call, TRY).await {
+                Err(failure) if failure.may_pass() => missed(&failure),
+                // What cannot be read the first time cannot be read the second time either.
+                answer => return read_answer(call, &answer?),
+            }
+        }
+    }
+
+    async fn bytes(&self, call: &Call, limit: Duration) -> Result<Vec<u8>> {
+        let response = self.open(call, Some(limit)).await?;
+        let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        Ok(bytes.to_vec())
+    }
+
+    /// Makes a call and gives its answer as text.
+    pub async fn text(&self, call: &Call) -> Result<String> {
+        let response = self.open(call, Some(TRY)).await?;
+        response.text().await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Makes a call and gives the answer while it still comes.
+    pub async fn open(&self, call: &Call, limit: Option<Duration>) -> Result<Response> {
+        let answer = self.whatever(call, limit).await?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status().as_u16();
+        let body = answer.bytes().await.unwrap_or_default();
+        Err(Failure::of(status, &body))
+    }
+
+    /// Makes a call and gives the answer, whatever its status.
+    async fn whatever(&self, call: &Call, limit: Option<Duration>) -> Result<Response> {
+        let method = Method::from_bytes(call.operation.method.as_bytes())
+            .map_err(|_| Failure::internal("no such method"))?;
+        let mut request = self.http.request(method.clone(), self.base.clone() + &call.target());
+        if let Some(limit) = limit {
+            request = request.timeout(limit);
+        }
+        if let Some((bytes, kind)) = &call.body {
+            request = request.header("Content-Type", kind).body(bytes.clone());
+        }
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
+        }
+        if method != Method::GET {
+            let key =
+                call.key.clone().unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+            request = request.header("Idempotency-Key", key);
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.expose_secret());
+        }
+        let answer = request.send().await.map_err(|error| self.unreachable(&error));
+        if self.told {
+            let status = answer.as_ref().map_or("-".into(), |it| it.status().as_u16().to_string());
+            let path = call.path.split('?').next().unwrap_or_default();
+            crate::output::tell(&format!("{} {method} {path} {status}", call.operation.id));
+        }
+        answer
+    }
+
+    /// Makes a call and reads its answer, also that of a server that is not ready.
+    pub async fn ready<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
+        let answer = self.whatever(call, Some(TRY)).await?;
+        let status = answer.status().as_u16();
+        let body = answer.bytes().await.map_err(|error| self.unreachable(&error))?;
+        serde_json::from_slice(&body).map_err(|_| Failure::of(status, &body))
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let mut why = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(inner) = source {
+            why = inner.to_string();
+            source = inner.source();
+        }
+        let what = format!("no answer from {}: {why}", self.base);
+        Failure::new(Kind::Unreachable, what)
+            .fix("start it with `cynode up`, or name another with `--url` or `cynork login URL`")
+    }
+
+    /// What happens from now on, or behind the last event that was heard.
+    pub async fn events(&self, call: &Call) -> Result<Events> {
+        Ok(Events { response: self.open(call, None).await?, rest: Vec::new() })
+    }
+}
+
+/// An answer in its form; nothing at all is `null`.
+fn read_answer<T: DeserializeOwned>(call: &Call, bytes: &[u8]) -> Result<T> {
+    let bytes = if bytes.is_empty() { b"null".as_slice() } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| {
+        let what = format!("the answer of {} cannot be read: {error}", call.operation.id);
+        Failure::internal(what).fix("is this `cynork` as new as the server?")
+    })
+}
+
+/// Server-sent events, as they come.
+#[derive(Debug)]
+pub struct Events {
+    response: Response,
+    rest: Vec<u8>,
+}
+
+/// One server-sent event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Where a client goes on behind it.
+    pub id: String,
+    /// What kind.
+    pub event: String,
+    /// What it carries.
+    pub data: String,
+}
+
+impl Events {
+    /// The next; `None` when the stream has ended or broken.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            while let Some((block, behind)) = split(&self.rest) {
+                let heard = read(&self.rest[..block]);
+                self.rest.drain(..behind);
+                if heard != Heard::default() {
+                    return Some(heard);
+                }
+            }
+            let piece = self.response.chunk().await.ok()??;
+            self.rest.extend_from_slice(&piece);
+        }
+    }
+}
+
+/// Where the first whole event ends, and where the next begins.
+fn split(bytes: &[u8]) -> Option<(usize, usize)> {
+    let plain = bytes.windows(2).position(|pair| pair == b"\n\n").map(|at| (at, at + 2));
+    let carriage = bytes.windows(4).position(|it| it == b"\r\n\r\n").map(|at| (at, at + 4));
+    match (plain, carriage) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn read(block: &[u8]) -> Heard {
+    let mut heard = Heard::default();
+    for line in String::from_utf8_lossy(block).lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "id" => value.clone_into(&mut heard.id),
+            "event" => value.clone_into(&mut heard.event),
+            "data" => {
+                if !heard.data.is_empty() {
+                    heard.data.push('\n');
+                }
+                heard.data.push_str(value);
+            }
+            _ => {}
+        }
+    }
+    heard
+}
+
+#[cfg(test)]
+mod tests;

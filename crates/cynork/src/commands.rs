@@ -1,0 +1,43 @@
+//! The commands, a file for each noun.
+
+pub(crate) mod account;
+pub(crate) mod api;
+pub(crate) mod approval;
+pub(crate) mod audit;
+pub(crate) mod budget;
+pub(crate) mod channel;
+pub(crate) mod chat;
+pub(crate) mod events;
+pub(crate) mod group;
+pub(crate) mod handoff;
+pub(crate) mod image;
+pub(crate) mod link;
+pub(crate) mod metrics;
+pub(crate) mod model;
+pub(crate) mod node;
+pub(crate) mod notice;
+pub(crate) mod own;
+pub(crate) mod pr;
+pub(crate) mod prefs;
+pub(crate) mod project;
+pub(crate) mod provider;
+pub(crate) mod remote;
+pub(crate) mod rule;
+pub(crate) mod run;
+pub(crate) mod sample;
+pub(crate) mod schedule;
+pub(crate) mod screen;
+pub(crate) mod settings;
+pub(crate) mod skill;
+pub(crate) mod task;
+pub(crate) mod token;
+pub(crate) mod tool;
+pub(crate) mod usage;
+pub(crate) mod user;
+pub(crate) mod values;
+
+/// What a person may do.
+const ROLES: [&str; 3] = ["viewer", "operator", "admin"];
+
+/// The same, or nothing.
+const ROLES_OR_NONE: [&str; 4] = ["none", "viewer", "operator", "admin"];

@@ -1,0 +1,101 @@
+//! `cynork api`: any call of the interface, as it is.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::{
+    client::Call,
+    context::Context,
+    failure::{Failure, Kind, Result},
+    given,
+    look::pretty,
+    operations::{self, Operation},
+    output::{Form, Output, say},
+};
+
+/// Makes any call of the HTTP interface, with your session.
+#[derive(Args)]
+#[command(after_help = "Example: cynork api GET /v1/me")]
+pub(crate) struct Api {
+    /// The method.
+    #[arg(value_parser = ["GET", "POST", "PUT", "PATCH", "DELETE"], ignore_case = true)]
+    method: String,
+    /// The path with its query, such as `/v1/tasks?limit=5`.
+    path: String,
+    /// A file with the body, `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    body: Option<String>,
+    /// What the body is.
+    #[arg(long, value_name = "TYPE", default_value = "application/json")]
+    content_type: String,
+    /// A further header; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = given::pair)]
+    header: Vec<(String, String)>,
+}
+
+impl Api {
+    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+        let method = self.method.to_uppercase();
+        if !self.path.starts_with('/') {
+            return Err(Failure::new(Kind::Usage, "a path begins with `/`"));
+        }
+        let mut call = Call::at(known(&method, &self.path)?, self.path);
+        if let Some(file) = &self.body {
+            call = call.file(given::bytes(file)?, &self.content_type);
+        }
+        for (name, value) in self.header {
+            call = call.header(name, value);
+        }
+        let text = context.client.text(&call).await?;
+        let read = if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text) };
+        match (read, context.out.form) {
+            (Ok(value), Form::Json) => Output::json(&value),
+            (Err(_), Form::Json) => Output::json(&Value::from(text)),
+            (Ok(Value::Null), _) => Ok(()),
+            (Ok(value), _) => {
+                say(&pretty(&value));
+                Ok(())
+            }
+            (Err(_), _) => {
+                say(text.trim_end_matches('\n'));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The operation at a path; one that is in no document is called `api`.
+fn known(method: &str, path: &str) -> Result<Operation> {
+    let path = path.split('?').next().unwrap_or_default();
+    let fits = |operation: &&Operation| {
+        let mut parts = path.split('/');
+        let all = operation.path.split('/').all(|wanted| {
+            parts
+                .next()
+                .is_some_and(|part| part == wanted || (wanted.starts_with('{') && !part.is_empty()))
+        });
+        operation.method == method && all && parts.next().is_none()
+    };
+    if let Some(operation) = operations::ALL.iter().find(fits) {
+        return Ok(*operation);
+    }
+    let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+    let method = methods.into_iter().find(|it| *it == method);
+    let method = method.ok_or_else(|| Failure::new(Kind::Usage, "no such method"))?;
+    Ok(Operation { id: "api", method, path: "", command: "api" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_known_by_its_form() {
+        let id = |method: &str, path: &str| known(method, path).unwrap().id;
+        assert_eq!(id("GET", "/v1/tasks?limit=1"), "list_tasks");
+        assert_eq!(id("PUT", "/v1/projects/web/members/usr_1"), "set_member");
+        assert_eq!(id("GET", "/"), "home");
+        assert_eq!(id("POST", "/v1/chat/completions"), "api");
+        assert_eq!(id("GET", "/v1/projects/"), "api");
+    }
+}

@@ -1,0 +1,118 @@
+//! `cynork project pull` and `clone`: what a project has, by git itself.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use clap::Args;
+use cynode_wire::nodes::RepositoryView;
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+use crate::{
+    client::Call,
+    context::Context,
+    failure::{Failure, Kind, Result},
+    names::In,
+    operations,
+};
+
+#[derive(Args)]
+pub(crate) struct Pull {
+    /// The working copy.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// The branch; the project's own when it is left out.
+    #[arg(long)]
+    branch: Option<String>,
+    #[command(flatten)]
+    place: In,
+}
+
+#[derive(Args)]
+pub(crate) struct Clone {
+    /// By name or id.
+    project: String,
+    /// Where it is put; a directory with the project's name when it is left out.
+    path: Option<PathBuf>,
+}
+
+impl Pull {
+    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+        let project = context.project(self.place.project)?;
+        let (address, branch) = offered(context, &project).await?;
+        let branch = self.branch.unwrap_or(branch);
+        let before = head(&self.path);
+        git(
+            context,
+            &self.path,
+            &["pull", "--quiet", "--ff-only", "--no-tags", &address, &branch],
+        )?;
+        context.client.tell(&Call::to(operations::PROJECT_PACK, [&project]));
+        let now = head(&self.path);
+        let value = json!({ "branch": branch, "before": before, "head": now });
+        let commit = now.get(..10).unwrap_or(&now);
+        let words = if before == now {
+            format!("{branch} is at {commit} already")
+        } else {
+            format!("{branch} is at {commit} now")
+        };
+        context.out.done(&value, &words)
+    }
+}
+
+impl Clone {
+    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+        let (address, branch) = offered(context, &self.project).await?;
+        let path = self.path.unwrap_or_else(|| PathBuf::from(&self.project));
+        let into = path.to_string_lossy().into_owned();
+        let here = Path::new(".");
+        git(context, here, &["clone", "--quiet", "--branch", &branch, "--", &address, &into])?;
+        context.client.tell(&Call::to(operations::PROJECT_PACK, [&self.project]));
+        // The address is known from the project; what git keeps would only grow old.
+        git(context, &path, &["config", "cynork.project", &self.project])?;
+        let value = json!({ "path": into, "branch": branch, "head": head(&path) });
+        context.out.done(&value, &format!("{into} has {branch} of {}", self.project))
+    }
+}
+
+/// Where git finds a project, and its branch; whether one may is asked first, so that it is said in our words.
+async fn offered(context: &Context, project: &str) -> Result<(String, String)> {
+    let call = Call::to(operations::GET_REPOSITORY, [project]);
+    let repository: RepositoryView = context.client.send(&call).await?;
+    let call =
+        Call::to(operations::PROJECT_REFS, [project]).query("service", Some("git-upload-pack"));
+    context.client.open(&call, None).await?;
+    let address = format!("{}/v1/projects/{}/git", context.client.base(), repository.project_id);
+    Ok((address, repository.default_branch))
+}
+
+/// The commit that a working copy is at.
+fn head(path: &Path) -> String {
+    let said = Command::new("git").arg("-C").arg(path).args(["rev-parse", "HEAD"]).output();
+    let said = said.map(|it| it.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&said).trim().to_owned()
+}
+
+/// Runs git with the session, which is in no argument and in no file.
+fn git(context: &Context, path: &Path, words: &[&str]) -> Result<()> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(path).args(words).stdin(Stdio::null()).env("GIT_TERMINAL_PROMPT", "0");
+    if let Some(token) = context.client.token() {
+        git.env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", format!("http.{}/.extraHeader", context.client.base()))
+            .env("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {}", token.expose_secret()));
+    }
+    let output = git.output().map_err(|error| {
+        Failure::new(Kind::Usage, format!("git cannot be started: {error}")).fix("install git")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said =
+        said.lines().filter(|line| !line.starts_with("hint:")).collect::<Vec<_>>().join("; ");
+    Err(Failure::new(Kind::Conflict, format!("git did not take it: {said}"))
+        .fix("is this a working copy of that project, without commits of its own?"))
+}

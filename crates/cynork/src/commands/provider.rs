@@ -1,0 +1,177 @@
+//! `cynork provider`: where models are, and the keys to them.
+
+use clap::{Args, Subcommand};
+use cynode_wire::models::{ProviderKeyView, ProviderView};
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Call, Items},
+    context::Context,
+    failure::{Failure, Kind, Result},
+    given::{self, Ask},
+    look::Look,
+    operations,
+};
+
+#[derive(Subcommand)]
+pub(crate) enum Provider {
+    /// Lists the providers of models.
+    #[command(after_help = "Example: cynork provider list")]
+    List,
+    /// Adds a provider, or describes it anew.
+    #[command(
+        after_help = "Example: cynork provider set local --kind compatible --base-url http://127.0.0.1:11434/v1"
+    )]
+    Set(Set),
+    /// Gives a provider a key, which is typed or read from standard input. It is stored encrypted and never shown again.
+    #[command(after_help = "Example: cynork provider add-key openai --label team")]
+    AddKey {
+        /// The provider.
+        provider: String,
+        /// What you call the key.
+        #[arg(long, default_value = "default")]
+        label: String,
+        /// Reads the key from standard input, its first line.
+        #[arg(long)]
+        key_stdin: bool,
+    },
+    /// Takes a key away from a provider.
+    #[command(after_help = "Example: cynork provider remove-key openai team")]
+    RemoveKey {
+        /// The provider.
+        provider: String,
+        /// The key, by its label or id.
+        key: String,
+    },
+    /// Removes a provider with its keys.
+    #[command(after_help = "Example: cynork provider remove local")]
+    Remove {
+        /// The provider.
+        provider: String,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Set {
+    /// What you call it.
+    provider: String,
+    /// What kind of place it is.
+    #[arg(long, value_parser = ["compatible", "openai", "anthropic", "scripted", "record", "replay"])]
+    kind: String,
+    /// Its address up to and including `/v1`.
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// How it is spoken to; what the kind usually speaks when it is left out.
+    #[arg(long, value_parser = ["chat", "responses", "messages"])]
+    dialect: Option<String>,
+    /// Whether nothing leaves what you own; whether the address is private when it is left out.
+    #[arg(long, value_name = "BOOL")]
+    local: Option<bool>,
+    /// Describes it without using it.
+    #[arg(long)]
+    off: bool,
+    /// The answers of a `scripted` provider: a file of JSON, `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    script: Option<String>,
+    /// The provider whose answers a `record` provider keeps.
+    #[arg(long, value_name = "PROVIDER")]
+    of: Option<String>,
+    /// The name of the kept answers, of a `record` or a `replay` provider.
+    #[arg(long)]
+    cassette: Option<String>,
+}
+
+impl Provider {
+    pub(crate) async fn run(self, context: &Context) -> Result<()> {
+        match self {
+            Self::List => list(context).await,
+            Self::Set(set) => set.run(context).await,
+            Self::AddKey { provider, label, key_stdin } => {
+                let ask = Ask { prompt: "Key", flag: "--key-stdin", stdin: key_stdin };
+                let key = given::secret(context, ask)?;
+                let call = Call::to(operations::ADD_PROVIDER_KEY, [&provider])
+                    .body(&json!({ "label": label, "key": key.expose_secret() }));
+                let sentence =
+                    |it: &ProviderKeyView, _: &Look| format!("{provider} has the key {}", it.label);
+                context.told(&call, |it: &ProviderKeyView| it.key_id.to_string(), sentence).await
+            }
+            Self::RemoveKey { provider, key } => {
+                let id = key_id(context, &provider, &key).await?;
+                context.sure(&format!("Take the key {key} away from {provider}?"))?;
+                let call = Call::to(operations::REMOVE_PROVIDER_KEY, [&provider, &id]);
+                context.done(&call, &format!("{provider} has the key {key} no more")).await
+            }
+            Self::Remove { provider } => {
+                context.sure(&format!("Remove the provider {provider} with its keys?"))?;
+                let call = Call::to(operations::REMOVE_PROVIDER, [&provider]);
+                context.done(&call, &format!("{provider} is removed")).await
+            }
+        }
+    }
+}
+
+async fn list(context: &Context) -> Result<()> {
+    context
+        .list(
+            &Call::of(operations::LIST_PROVIDERS),
+            None,
+            |it: &ProviderView| it.name.clone(),
+            ["name", "kind", "speaks", "in use", "local", "keys", "address"],
+            |it, look| {
+                [
+                    look.bold(&it.name),
+                    it.kind.as_str().to_owned(),
+                    it.dialect.to_string(),
+                    look.yes(it.enabled),
+                    look.yes(it.local),
+                    it.keys.iter().map(|key| labelled(key, look)).collect::<Vec<_>>().join(", "),
+                    it.base_url.clone().or_else(|| it.of.clone()).unwrap_or_default(),
+                ]
+            },
+        )
+        .await
+}
+
+/// A key, and until when it rests.
+fn labelled(key: &ProviderKeyView, look: &Look) -> String {
+    match key.parked_until {
+        Some(until) => {
+            format!("{} ({}, until {})", key.label, look.state("parked"), look.when(until))
+        }
+        None => key.label.clone(),
+    }
+}
+
+impl Set {
+    async fn run(self, context: &Context) -> Result<()> {
+        let script = self.script.as_deref().map(given::json).transpose()?;
+        let body = given::said(json!({
+            "kind": self.kind, "base_url": self.base_url, "dialect": self.dialect, "local": self.local,
+            "enabled": self.off.then_some(false), "script": script, "of": self.of, "cassette": self.cassette,
+        }));
+        let call = Call::to(operations::SET_PROVIDER, [&self.provider]).body(&body);
+        let sentence = |it: &ProviderView, _: &Look| match (it.keys.len(), it.kind.as_str()) {
+            (0, "openai" | "anthropic") => {
+                format!("{} is known; give it a key: cynork provider add-key {}", it.name, it.name)
+            }
+            _ => format!("{} is known", it.name),
+        };
+        context.told(&call, |it: &ProviderView| it.name.clone(), sentence).await
+    }
+}
+
+/// The id of a provider's key.
+async fn key_id(context: &Context, provider: &str, key: &str) -> Result<String> {
+    if key.starts_with("pky_") {
+        return Ok(key.to_owned());
+    }
+    let providers: Items<Value> = context.read(&Call::of(operations::LIST_PROVIDERS)).await?;
+    let mut found = providers.items.iter().filter(|it| it["name"] == provider);
+    let keys = found.next().and_then(|it| it["keys"].as_array()).into_iter().flatten();
+    let mut keys = keys.filter(|it| it["label"] == key);
+    keys.next().and_then(|it| it["key_id"].as_str()).map(str::to_owned).ok_or_else(|| {
+        Failure::new(Kind::NotFound, format!("{provider} has no key {key}"))
+            .fix("see `cynork provider list`")
+    })
+}

@@ -1,0 +1,371 @@
+//! Where a task asks, the person is asked: for a yes to the plan, for an answer, for a yes to a call.
+
+use cynode_core::workflow::waits::WaitReason;
+use cynode_wire::{gate::ApprovalView, timeline::WaitEntry};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::Scene;
+use crate::{
+    client::Call,
+    commands::task::{answered, approved, instructed},
+    draw,
+    failure::{Kind, Result},
+    operations,
+    output::tell,
+    terminal::{Paint, Style, clean, first_line},
+};
+
+/// What the person is told with the plan in the editor; lines that begin so are not sent.
+const COMMENT: &str = "#";
+
+/// Somebody must say something.
+#[derive(Debug)]
+pub(super) enum Question {
+    /// Whether the plan may be carried out.
+    Plan(OffsetDateTime),
+    /// Why not.
+    Why(OffsetDateTime),
+    /// What should be different, where there is no editor.
+    Otherwise(OffsetDateTime),
+    /// What the task asks.
+    Answer(OffsetDateTime, String),
+    /// Whether a call may be made.
+    Call(Box<ApprovalView>),
+}
+
+/// What is to be done because of what the person said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// The plan is carried out.
+    Approve,
+    /// The task is given up.
+    Abort(Option<String>),
+    /// The plan is made anew with these words.
+    Revise(String, OffsetDateTime),
+    /// The question is answered.
+    Answer(String),
+    /// The call of that name may be made, or not.
+    Allow(String, bool),
+}
+
+impl Scene<'_> {
+    /// Whoever waits for a person is told so, or the person is asked.
+    pub(super) async fn wait(&mut self, wait: &WaitEntry) -> Result<()> {
+        let id = self.task.id;
+        let question = clean(wait.question.as_deref().unwrap_or_default());
+        match wait.reason {
+            WaitReason::Approval if self.context.yes => {
+                self.say("the plan is carried out (--yes)");
+                let said = approved(self.context, &id.to_string(), true, None).await;
+                self.unless_late(said.map(|_| ()))
+            }
+            WaitReason::Approval if self.context.person() => {
+                self.open.push_back(Question::Plan(wait.opened_at));
+                Ok(())
+            }
+            WaitReason::HumanInput if self.context.person() => {
+                self.open.push_back(Question::Answer(wait.opened_at, question));
+                Ok(())
+            }
+            WaitReason::Approval => {
+                self.notice(&format!("it waits for a yes to the plan: cynork task approve {id}"));
+                Ok(())
+            }
+            WaitReason::HumanInput => {
+                self.notice(&format!("it asks: {question}"));
+                self.notice(&format!("answer it with: cynork task answer {id} \"…\""));
+                Ok(())
+            }
+            WaitReason::Paused => {
+                self.notice(&format!("it is paused: cynork task resume {id}"));
+                Ok(())
+            }
+            WaitReason::Quota => {
+                self.notice(&format!("it waits for a provider's quota. {question}"));
+                Ok(())
+            }
+            WaitReason::Job | WaitReason::Retry | WaitReason::Agent => Ok(()),
+        }
+    }
+
+    /// What somebody must know, whatever is written where.
+    pub(super) fn notice(&mut self, words: &str) {
+        if self.screen.is_some() {
+            let words = self.dye(Style::Yellow, words);
+            self.say(&words);
+        } else {
+            tell(&format!("cynork: {words}"));
+        }
+    }
+
+    /// A question that was answered need not be asked any more.
+    pub(super) fn waited(&mut self, wait: &WaitEntry) {
+        let same = |question: &Question| match question {
+            Question::Plan(at)
+            | Question::Why(at)
+            | Question::Otherwise(at)
+            | Question::Answer(at, _) => *at == wait.opened_at,
+            Question::Call(_) => false,
+        };
+        self.open.retain(|question| !same(question));
+        if self.asked.as_ref().is_some_and(same) {
+            self.settle();
+        }
+        let how = wait.resolution.as_deref().unwrap_or("ended");
+        let what = match wait.reason {
+            WaitReason::Approval => "the plan",
+            WaitReason::HumanInput => "the question",
+            WaitReason::Paused => "the pause",
+            WaitReason::Job | WaitReason::Retry | WaitReason::Quota | WaitReason::Agent => return,
+        };
+        let said = wait.answer.as_deref().map(first_line).filter(|it| !it.is_empty());
+        let said = said.map(|said| format!(": “{said}”")).unwrap_or_default();
+        self.say(&format!("{what} was {how}{said}"));
+    }
+
+    /// A call of a tool that needs a person's yes.
+    pub(super) fn call(&mut self, call: Box<ApprovalView>) {
+        if self.context.person() {
+            self.open.push_back(Question::Call(call));
+        } else {
+            let words = format!(
+                "{} waits for a yes: cynork approval show {}",
+                first_line(&call.tool),
+                call.approval_id
+            );
+            self.notice(&words);
+        }
+    }
+
+    /// Puts the next question, when none is put.
+    pub(super) fn put(&mut self) {
+        if self.asked.is_some() {
+            return;
+        }
+        let Some(question) = self.open.pop_front() else { return };
+        self.at = None;
+        match &question {
+            Question::Answer(_, text) => {
+                let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                for line in lines {
+                    let line = self.dye(Style::Yellow, &line);
+                    self.more(&line);
+                }
+            }
+            Question::Call(call) => {
+                let words = format!("a call waits for your yes: {}", first_line(&call.tool));
+                let words = self.dye(Style::Yellow, &words);
+                self.say(&words);
+                for line in exactly(call.arguments.as_ref()) {
+                    self.more(&line);
+                }
+            }
+            Question::Plan(_) | Question::Why(_) | Question::Otherwise(_) => {}
+        }
+        self.ask(question);
+    }
+
+    fn ask(&mut self, question: Question) {
+        let words = match &question {
+            Question::Plan(_) => "May it be carried out? [y]es, [e]dit, [n]o:",
+            Question::Why(_) => "Why not?",
+            Question::Otherwise(_) => "What should be different?",
+            Question::Answer(..) => "Your answer:",
+            Question::Call(_) => "Allow exactly this, once? [y]es, [n]o:",
+        };
+        self.typist.forget();
+        if let Some(screen) = &mut self.screen {
+            screen.ask(&format!("       {words}"));
+        }
+        self.asked = Some(question);
+    }
+
+    /// The question that was put needs no answer: what was held back is told.
+    pub(super) fn settle(&mut self) {
+        if self.asked.take().is_some()
+            && let Some(screen) = &mut self.screen
+        {
+            screen.say("");
+        }
+        self.release();
+    }
+
+    fn release(&mut self) {
+        for line in std::mem::take(&mut self.held) {
+            self.line(line);
+        }
+    }
+
+    /// What the person means by what was typed; nothing when another question is put in its place.
+    pub(super) fn decide(&mut self, line: &str) -> Option<Deed> {
+        let question = self.asked.take()?;
+        let yes = match line.to_lowercase().as_str() {
+            "y" | "yes" => Some(true),
+            "n" | "no" => Some(false),
+            _ => None,
+        };
+        let given = (!line.is_empty()).then(|| line.to_owned());
+        let again = match (question, yes) {
+            (Question::Plan(_), Some(true)) => return Some(Deed::Approve),
+            (Question::Plan(at), Some(false)) => Question::Why(at),
+            (Question::Plan(at), None) if matches!(line, "e" | "E" | "edit") => {
+                return self.edit(at);
+            }
+            (Question::Why(_), _) => return Some(Deed::Abort(given)),
+            (Question::Otherwise(at), _) => match given {
+                Some(words) => return Some(Deed::Revise(words, at)),
+                None => Question::Plan(at),
+            },
+            (Question::Answer(at, text), _) => match given {
+                Some(words) => return Some(Deed::Answer(words)),
+                None => Question::Answer(at, text),
+            },
+            (Question::Call(call), Some(yes)) => {
+                return Some(Deed::Allow(call.approval_id.to_string(), yes));
+            }
+            // What was not understood is asked again.
+            (question @ (Question::Plan(_) | Question::Call(_)), None) => question,
+        };
+        self.ask(again);
+        None
+    }
+
+    /// Does what the person means.
+    pub(super) async fn act(&mut self, deed: Deed) -> Result<()> {
+        let (context, id) = (self.context, self.task.id.to_string());
+        let said = match deed {
+            Deed::Approve => approved(context, &id, true, None).await.map(|_| ()),
+            Deed::Abort(why) => instructed(context, &id, "abort", why.as_deref()).await.map(|_| ()),
+            Deed::Answer(text) => answered(context, &id, &text).await.map(|_| ()),
+            Deed::Revise(words, at) => self.revise(&words, at).await,
+            Deed::Allow(call, yes) => {
+                let call = Call::to(operations::DECIDE_APPROVAL, [call])
+                    .body(&json!({ "approved": yes }))
+                    .key(format!("{:032x}", rand::random::<u128>()));
+                context.client.for_a_while::<Value>(&call).await.map(|_| ())
+            }
+        };
+        let done = self.unless_late(said);
+        self.release();
+        done
+    }
+
+    /// Somebody else may have been quicker: then it is done.
+    fn unless_late(&mut self, said: Result<()>) -> Result<()> {
+        match said {
+            Err(failure) if failure.kind == Kind::Conflict => {
+                let words = self.dye(Style::Yellow, &format!("too late: {failure}"));
+                self.say(&words);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Gives the person the plan to write in; it is made anew by what was written.
+    fn edit(&mut self, at: OffsetDateTime) -> Option<Deed> {
+        let editor = self.context.environment.editor.as_deref().map(str::trim);
+        let Some(editor) = editor.filter(|it| !it.is_empty()) else {
+            self.ask(Question::Otherwise(at));
+            return None;
+        };
+        let text = self.written();
+        let edited = dialoguer::Editor::new()
+            .executable(editor)
+            .extension(".md")
+            .require_save(false)
+            .edit(&text);
+        let words = match edited {
+            Ok(edited) => uncommented(&edited.unwrap_or_default()),
+            Err(error) => {
+                let words = self.dye(Style::Yellow, &format!("{editor} could not be run: {error}"));
+                self.more(&words);
+                self.ask(Question::Otherwise(at));
+                return None;
+            }
+        };
+        if words.is_empty() || words == uncommented(&text) {
+            self.more("nothing was changed");
+            self.ask(Question::Plan(at));
+            return None;
+        }
+        Some(Deed::Revise(format!("The plan should be like this:\n{words}"), at))
+    }
+
+    async fn revise(&mut self, words: &str, at: OffsetDateTime) -> Result<()> {
+        let said = instructed(self.context, &self.task.id.to_string(), "revise", Some(words)).await;
+        match said {
+            Ok(_) => {
+                self.say("the plan is made anew with what you said");
+                Ok(())
+            }
+            Err(failure) if failure.kind == Kind::Invalid => {
+                let words = self.dye(Style::Yellow, &format!("not taken: {failure}"));
+                self.more(&words);
+                self.open.push_front(Question::Plan(at));
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The plan as a text that a person can change.
+    fn written(&self) -> String {
+        let plain = Paint(false);
+        let tree = self.planned.as_ref().map(|it| draw::plan(&it.plan, plain)).unwrap_or_default();
+        format!(
+            "{COMMENT} Write what the plan should be; it is made anew with your words.\n\
+             {COMMENT} Lines that begin with {COMMENT} are left out. Nothing changed: nothing happens.\n\n{}\n",
+            tree.join("\n")
+        )
+    }
+}
+
+fn uncommented(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with(COMMENT)).map(str::trim_end);
+    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// Exactly what is to be done, so that nobody says yes to something else.
+fn exactly(arguments: Option<&Value>) -> Vec<String> {
+    let Some(arguments) = arguments else {
+        return vec!["what exactly is not shown any more".to_owned()];
+    };
+    let mut lines = Vec::new();
+    let mut put = |name: &str, value: &Value| {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => serde_json::to_string_pretty(other).unwrap_or_default(),
+        };
+        for (at, line) in visible(&text).lines().enumerate() {
+            let head = if at == 0 { format!("{name}:") } else { String::new() };
+            lines.push(format!("{head:<10} {line}"));
+        }
+    };
+    match arguments {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                put(name, value);
+            }
+        }
+        other => put("arguments", other),
+    }
+    lines
+}
+
+/// A text in which nothing is hidden: what a terminal would obey is spelled out.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for one in text.chars() {
+        if one == '\n' || clean(one.encode_utf8(&mut [0; 4])).starts_with(one) {
+            shown.push(one);
+        } else {
+            shown.extend(one.escape_unicode());
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

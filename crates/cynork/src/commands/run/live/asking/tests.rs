@@ -1,0 +1,111 @@
+use time::macros::datetime;
+
+use super::*;
+use crate::{
+    client::Client,
+    config::{Environment, File},
+    context::Context,
+    output::{Form, Output},
+};
+
+#[test]
+fn what_is_asked_for_is_shown_exactly_and_obeyed_by_no_terminal() {
+    let arguments = json!({ "title": "run", "input": { "command": ["rm", "-rf", "\u{1b}[2Kx"] } });
+    let shown = exactly(Some(&arguments)).join("\n");
+    assert!(shown.contains("title:     run"), "{shown}");
+    assert!(shown.contains("\"rm\"") && shown.contains("\"-rf\""), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+    let hidden = json!({ "text": "a\nb\u{1b}[8m\u{202e}c" });
+    assert_eq!(exactly(Some(&hidden)), ["text:      a", "           b\\u{1b}[8m\\u{202e}c"]);
+    assert_eq!(exactly(None), ["what exactly is not shown any more"]);
+}
+
+#[test]
+fn what_is_written_for_the_person_is_not_sent() {
+    let text = "# a remark\n\nkept  \n# another\nand this\n";
+    assert_eq!(uncommented(text), "kept\nand this");
+    assert_eq!(uncommented("# only\n"), "");
+}
+
+const AT: OffsetDateTime = datetime!(2026-01-01 0:00 UTC);
+
+/// What comes of typed lines, the first of which answers `question`.
+fn typed(question: Question, lines: &[&str]) -> (Option<Deed>, Option<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = Environment::default();
+    let context = Context {
+        client: Client::new("http://127.0.0.1:1").unwrap(),
+        // Nothing is drawn in a test.
+        out: Output::new(Form::Json, false),
+        file: File::read(Some(dir.path().join("none")), &environment).unwrap(),
+        environment,
+        yes: false,
+    };
+    let task = json!({
+        "id": "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "project_id": "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+        "name": "a", "description": "A", "acceptance_criteria": [],
+        "budget": { "max_cost_micros": null, "max_tokens": null }, "state": "running", "depends_on": [],
+        "created_by": "usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+    });
+    let task = serde_json::from_value(task).unwrap();
+    let mut scene = Scene::new(&context, task, true, std::time::Duration::ZERO);
+    scene.asked = Some(question);
+    let deed = lines.iter().find_map(|line| scene.decide(line));
+    let asked = scene.asked.map(|question| format!("{question:?}"));
+    let asked = asked.map(|asked| asked.split('(').next().unwrap_or_default().to_owned());
+    (deed, asked)
+}
+
+fn asks(name: &str) -> (Option<Deed>, Option<String>) {
+    (None, Some(name.to_owned()))
+}
+
+#[test]
+fn a_plan_is_carried_out_only_by_a_clear_yes() {
+    for line in ["y", "yes", "Yes", "Y"] {
+        assert_eq!(typed(Question::Plan(AT), &[line]), (Some(Deed::Approve), None), "{line}");
+    }
+    for line in ["", "x", "yy", "yes please", "ok"] {
+        assert_eq!(typed(Question::Plan(AT), &[line]), asks("Plan"), "{line}");
+    }
+}
+
+#[test]
+fn who_says_no_is_asked_why_and_need_not_say() {
+    assert_eq!(typed(Question::Plan(AT), &["n"]), asks("Why"));
+    let why = Deed::Abort(Some("too much".to_owned()));
+    assert_eq!(typed(Question::Plan(AT), &["n", "too much"]), (Some(why), None));
+    assert_eq!(typed(Question::Plan(AT), &["no", ""]), (Some(Deed::Abort(None)), None));
+}
+
+#[test]
+fn without_an_editor_a_line_says_what_should_be_different() {
+    assert_eq!(typed(Question::Plan(AT), &["e"]), asks("Otherwise"));
+    assert_eq!(typed(Question::Plan(AT), &["edit", ""]), asks("Plan"));
+    let deed = Deed::Revise("tests first".to_owned(), AT);
+    assert_eq!(typed(Question::Plan(AT), &["e", "tests first"]), (Some(deed), None));
+}
+
+#[test]
+fn an_answer_is_taken_as_it_was_typed_and_silence_is_none() {
+    let question = || Question::Answer(AT, "Which?".to_owned());
+    assert_eq!(typed(question(), &[""]), asks("Answer"));
+    assert_eq!(typed(question(), &["yes"]), (Some(Deed::Answer("yes".to_owned())), None));
+}
+
+#[test]
+fn a_call_is_allowed_by_yes_and_by_nothing_else() {
+    let id = "apr_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+    let call = || {
+        let call = json!({ "approval_id": id, "agent_token_id": "agt_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+            "project_id": null, "task_id": null, "tool": "sh", "arguments_digest": "",
+            "policy_hash": "", "rules": [], "state": "asked", "asked_at": "2026-01-01T00:00:00Z",
+            "expires_at": "2026-01-01T00:00:00Z" });
+        Question::Call(Box::new(serde_json::from_value(call).unwrap()))
+    };
+    assert_eq!(typed(call(), &["y"]), (Some(Deed::Allow(id.to_owned(), true)), None));
+    assert_eq!(typed(call(), &["n"]), (Some(Deed::Allow(id.to_owned(), false)), None));
+    assert_eq!(typed(call(), &["e"]), asks("Call"));
+    assert_eq!(typed(call(), &[""]), asks("Call"));
+}

@@ -1,0 +1,217 @@
+//! Where the installation is and who asks: flags, then the environment, then a file that only its owner reads, then a
+//! helper that keeps secrets. The only place that reads the environment.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Kind, Result};
+
+/// Where `cynode up` serves.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:12080";
+
+/// What the environment says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    pub(crate) url: Option<String>,
+    pub(crate) token: Option<SecretString>,
+    pub(crate) no_colour: bool,
+    pub(crate) editor: Option<String>,
+    directory: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads it.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this module is the one that reads the environment"
+    )]
+    pub(crate) fn read() -> Self {
+        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let text = |name: &str| given(name).and_then(|value| value.into_string().ok());
+        let home = given("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = home.or_else(|| given("HOME").map(|home| PathBuf::from(home).join(".config")));
+        Self {
+            url: text("CYNORK_URL"),
+            token: text("CYNORK_TOKEN").map(SecretString::from),
+            no_colour: given("NO_COLOR").is_some() || given("TERM") == Some(OsString::from("dumb")),
+            editor: text("VISUAL").or_else(|| text("EDITOR")),
+            directory: home.map(|home| home.join("cynork")),
+        }
+    }
+}
+
+/// What the file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    /// Where the installation is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
+    /// The session, unless a helper keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+    /// A program and its arguments that keeps the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) credential_helper: Option<Vec<String>>,
+    /// The project that is meant when none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) project: Option<String>,
+}
+
+/// The file and what it holds.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    path: PathBuf,
+    pub(crate) kept: Kept,
+}
+
+impl File {
+    /// Reads the file, if it is there.
+    pub(crate) fn read(named: Option<PathBuf>, environment: &Environment) -> Result<Self> {
+        let path = named
+            .or_else(|| environment.directory.as_ref().map(|it| it.join("config.toml")))
+            .ok_or_else(|| {
+                Failure::new(Kind::Usage, "there is no home directory to keep a configuration in")
+                    .fix("name a file with --config")
+            })?;
+        let kept = match fs::read_to_string(&path) {
+            Ok(text) => {
+                closed(&path)?;
+                toml::from_str(&text).map_err(|error| {
+                    let line = error.message().to_owned();
+                    Failure::new(Kind::Usage, format!("{} cannot be read: {line}", path.display()))
+                        .fix("mend the file, or remove it and log in again")
+                })?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Kept::default(),
+            Err(error) => {
+                let what = format!("{} cannot be read: {error}", path.display());
+                return Err(Failure::new(Kind::Usage, what));
+            }
+        };
+        Ok(Self { path, kept })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The session that is kept.
+    pub(crate) fn token(&self) -> Result<Option<SecretString>> {
+        if let Some(token) = &self.kept.token {
+            return Ok(Some(token.clone().into()));
+        }
+        let Some(helper) = &self.kept.credential_helper else { return Ok(None) };
+        let answer = helped(helper, &Asked { action: "get", secret: None })?;
+        Ok(answer.secret.map(SecretString::from))
+    }
+
+    /// Keeps a session, or none; in the helper if there is one.
+    pub(crate) fn keep(&mut self, token: Option<&SecretString>) -> Result<()> {
+        let secret = token.map(|token| token.expose_secret().to_owned());
+        if let Some(helper) = &self.kept.credential_helper {
+            self.kept.token = None;
+            let action = if secret.is_some() { "store" } else { "erase" };
+            helped(helper, &Asked { action, secret })?;
+        } else {
+            self.kept.token = secret;
+        }
+        self.write()
+    }
+
+    /// Writes the file anew, whole or not at all; only its owner may read it.
+    pub(crate) fn write(&self) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            Failure::internal(format!("{} cannot be written: {error}", self.path.display()))
+        };
+        let text =
+            toml::to_string(&self.kept).map_err(|error| Failure::internal(error.to_string()))?;
+        if let Some(parent) = self.path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+        }
+        let beside = self.path.with_extension(format!("{}.new", std::process::id()));
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)
+            .map_err(failed)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        fs::rename(&beside, &self.path).map_err(failed)
+    }
+}
+
+/// A file with a session that others may read is not used.
+fn closed(path: &Path) -> Result<()> {
+    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
+    if mode & 0o077 != 0 {
+        let what = format!("{} may be read by others (mode {:o})", path.display(), mode & 0o777);
+        let fix = format!("chmod 600 {}", path.display());
+        return Err(Failure::new(Kind::Refused, what).fix(fix));
+    }
+    Ok(())
+}
+
+/// What a helper is asked, as one line of JSON.
+#[derive(Serialize)]
+struct Asked {
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+}
+
+/// What a helper answers, as one line of JSON.
+#[derive(Default, Deserialize)]
+struct Helped {
+    secret: Option<String>,
+    error: Option<String>,
+}
+
+fn helped(helper: &[String], asked: &Asked) -> Result<Helped> {
+    let failed = |why: String| {
+        Failure::new(Kind::Refused, format!("the credential helper failed: {why}"))
+            .fix("see `credential_helper` in the configuration of cynork")
+    };
+    let Some((program, arguments)) = helper.split_first() else {
+        return Err(failed("its command is empty".into()));
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(format!("{program}: {error}")))?;
+    let line = serde_json::to_string(asked).map_err(|error| failed(error.to_string()))?;
+    if let Some(mut input) = child.stdin.take() {
+        // A helper that does not read what it is told fails below.
+        let _ = writeln!(input, "{line}");
+    }
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(format!("{program}: {}", output.status)));
+    }
+    let first = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if first.is_empty() {
+        return Ok(Helped::default());
+    }
+    let answer: Helped =
+        serde_json::from_slice(first).map_err(|_| failed("its answer is not JSON".into()))?;
+    match answer.error {
+        Some(why) => Err(failed(why)),
+        None => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,448 @@
+use cynode_core::evidence::Check;
+use cynode_wire::evidence::EvidenceState;
+use serde_json::json;
+use time::macros::datetime;
+
+use super::*;
+
+const PLAIN: Paint = Paint(false);
+
+#[test]
+fn a_plan_is_a_tree_with_what_must_hold_and_what_shows_it() {
+    let given = json!({
+        "steps": [
+            { "key": "add", "title": "Add it", "depends_on": [], "payload": {
+                "kind": "implementation",
+                "brief": { "files_to_modify": ["a", "b"], "requirements": ["It is there"] },
+                "checks": [{ "argv": ["sh", "-c", "make test"] }],
+            } },
+            { "key": "doc", "title": "Describe it", "depends_on": ["add"], "payload": { "kind": "implementation" } },
+            { "key": "review", "title": "Review the change", "depends_on": ["add", "doc"], "payload": { "kind": "review" } },
+            { "key": "more", "title": "Something else", "depends_on": [], "payload": {} },
+        ],
+        "assumptions": ["It is wanted"],
+    });
+    let given: Plan = serde_json::from_value(given).unwrap();
+    assert_eq!(
+        plan(&given, PLAIN),
+        [
+            "├─ Add it",
+            "│  │  kind   implementation",
+            "│  │  files  a, b",
+            "│  │  must   It is there",
+            "│  │  check  make test",
+            "│  └─ Describe it",
+            "│     │  kind   implementation",
+            "│     └─ Review the change",
+            "│           kind   review",
+            "└─ Something else",
+            "assumed: It is wanted",
+        ]
+    );
+}
+
+fn result(line: &str, tally: Tally, rounds: u32, exit: Option<i32>, excerpt: &str) -> CheckResult {
+    CheckResult {
+        check: Check::line(line),
+        tally,
+        rounds,
+        exit_code: exit,
+        sha256: String::new(),
+        excerpt: excerpt.to_owned(),
+        milliseconds: 12,
+    }
+}
+
+#[test]
+fn evidence_is_a_table_in_which_what_failed_says_why() {
+    let view = EvidenceView {
+        evidence_id: "evd_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        unit: "add".parse().unwrap(),
+        attempt: 1,
+        commit: Some("0123456789abcdef".into()),
+        state: EvidenceState::Failed,
+        stale: false,
+        checks: vec![
+            result("make test", Tally::Failed, 2, Some(2), "one\n\ntwo\n"),
+            result("ls", Tally::Passed, 1, Some(0), "never shown"),
+            result("sleep 9", Tally::Failed, 2, None, ""),
+        ],
+        waived: None,
+        trouble: Some("the machine was away".into()),
+        tries: 1,
+        opened_at: datetime!(2026-01-01 0:00 UTC),
+        ended_at: None,
+    };
+    assert_eq!(
+        evidence(&view, PLAIN),
+        [
+            "evidence for attempt 1 of add, commit 0123456789: failed",
+            "  ✗ failed  make test  exit 2, 12 ms, 2 runs",
+            "      one",
+            "      two",
+            "  ✓ passed  ls         exit 0, 12 ms",
+            "  ✗ failed  sleep 9    ended, 12 ms, 2 runs",
+            "  the machine was away",
+        ]
+    );
+    assert!(evidence(&view, Paint(true))[1].starts_with("  \u{1b}[31m✗ failed\u{1b}[0m"));
+}
+
+#[test]
+fn what_only_waited_is_not_told() {
+    let step = |sequence: i64, node: &str, verdict: &str, at, note: Option<&str>| StepEntry {
+        sequence,
+        node: node.into(),
+        verdict: verdict.into(),
+        unit: note.map(|_| "add".to_owned()),
+        attempt: 1,
+        actor: "runner".into(),
+        duration_ms: 1,
+        cost_micros: 0,
+        note: note.map(str::to_owned),
+        at,
+    };
+    let steps = vec![
+        step(1, "load_task_context", "pass", datetime!(2026-01-01 0:00:00 UTC), None),
+        step(2, "plan_steps", "wait", datetime!(2026-01-01 0:00:01 UTC), None),
+        step(
+            3,
+            "verify_step_result",
+            "redo",
+            datetime!(2026-01-01 0:01:05 UTC),
+            Some("it is wrong\nand long"),
+        ),
+    ];
+    let given = Timeline {
+        task_id: "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        run_id: "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        trace_id: String::new(),
+        state: cynode_core::tasks::TaskStateName::Running,
+        node: None,
+        standing: String::new(),
+        summary: None,
+        retries_used: 0,
+        cost_micros: 0,
+        steps,
+        waits: Vec::new(),
+        units: Vec::new(),
+        jobs: Vec::new(),
+        pull_request: None,
+        mermaid: String::new(),
+        plan_mermaid: String::new(),
+    };
+    assert_eq!(
+        timeline(&given, PLAIN),
+        [" 0:00  load_task_context  pass", " 1:05  verify_step_result redo   add  it is wrong",]
+    );
+}
+
+#[test]
+fn a_difference_leaves_out_what_only_git_reads() {
+    let text = "diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\n";
+    assert_eq!(diff(text, PLAIN), ["--- a/a", "+++ b/a", "@@ -1 +1 @@", "-old", "+new"]);
+    let coloured = diff(text, Paint(true));
+    assert_eq!(coloured[3..], ["\u{1b}[31m-old\u{1b}[0m", "\u{1b}[32m+new\u{1b}[0m"]);
+}
+
+#[test]
+fn money_has_four_digits_behind_the_point() {
+    assert_eq!(
+        [0, 1_234, 500_000, 12_000_000].map(money),
+        ["0.0000", "0.0012", "0.5000", "12.0000"]
+    );
+}
+
+fn unit(key: &str, title: &str, after: &[&str], state: &str, attempts: u32) -> UnitView {
+    serde_json::from_value(json!({ "key": key, "title": title, "depends_on": after, "state": state,
+        "attempts": attempts, "findings": [] }))
+    .unwrap()
+}
+
+#[test]
+fn a_plan_says_where_its_units_stand() {
+    let given = json!({ "steps": [
+        { "key": "add", "title": "Add it" },
+        { "key": "review", "title": "Review it", "depends_on": ["add"] },
+    ] });
+    let given: Plan = serde_json::from_value(given).unwrap();
+    let standing = [
+        unit("add", "Add it", &[], "done", 2),
+        unit("review", "Review it", &["add"], "dispatched", 1),
+    ];
+    let wanted = ["└─ Add it  ✓ done, attempt 2", "   └─ Review it  ▶ dispatched"];
+    assert_eq!(planned(&given, &standing, PLAIN), wanted);
+    assert_eq!(units(&standing, PLAIN), wanted);
+}
+
+/// A task in the middle of its work.
+fn working() -> Timeline {
+    serde_json::from_value(json!({
+        "task_id": "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+        "run_id": "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "trace_id": "", "state": "running",
+        "node": "collect_result", "standing": "waits at Collect Result for job (owner: worker)",
+        "retries_used": 1, "cost_micros": 12_300, "steps": [],
+        "waits": [{ "reason": "job", "owner": "worker", "opened_at": "2026-01-01T00:00:00Z" }],
+        "units": [
+            unit("add", "Add the option --max to slug, so that no name is longer than it says and names are cut between words", &[], "done", 2),
+            unit("review", "Review the change", &["add"], "dispatched", 1),
+            unit("test", "Try the change", &["review"], "pending", 0),
+        ],
+        "jobs": [{ "job_id": "job_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "unit": "review", "attempt": 1,
+            "state": "running", "queued_at": "2026-01-01T00:00:00Z" }],
+        "mermaid": "", "plan_mermaid": "",
+    }))
+    .unwrap()
+}
+
+fn seen<'a>(timeline: &'a Timeline, tail: &'a [String]) -> Live<'a> {
+    Live {
+        elapsed: std::time::Duration::from_secs(83),
+        timeline,
+        spent: 12_300,
+        most: Some(500_000),
+        action: Some("review: sh tests/names_test.sh"),
+        tail,
+        held: None,
+        away: None,
+    }
+}
+
+fn tail() -> Vec<String> {
+    ["add  never shown", "review  I read slug", "review  and its tests", "review  all of them"]
+        .map(str::to_owned)
+        .into()
+}
+
+#[test]
+fn a_task_at_work_fits_eighty_columns() {
+    let (timeline, tail) = (working(), tail());
+    assert_eq!(
+        live(&seen(&timeline, &tail), 76, 22, PLAIN),
+        [
+            "1:23  Collect Result",
+            "████░░░░░░  1 of 3 units      █░░░░░░░░░  cost 0.0123 of 0.5000",
+            "✓ done        try 2  Add the option --max to slug, so that no name is longe…",
+            "▶ dispatched         Review the change",
+            "· pending            Try the change",
+            "now   review: sh tests/names_test.sh",
+            "│ review  I read slug",
+            "│ review  and its tests",
+            "│ review  all of them",
+            "waits for the work on review",
+        ]
+    );
+}
+
+#[test]
+fn a_task_at_work_uses_a_hundred_and_twenty_columns() {
+    let (timeline, tail) = (working(), tail());
+    let lines = live(&Live { most: None, ..seen(&timeline, &tail) }, 116, 40, PLAIN);
+    assert_eq!(
+        lines[1..4],
+        [
+            "████░░░░░░  1 of 3 units      cost 0.0123",
+            "✓ done        try 2  Add the option --max to slug, so that no name is longer than it says and names are cut between…",
+            "▶ dispatched         Review the change",
+        ]
+    );
+    for columns in [20, 76, 116] {
+        for line in live(&seen(&timeline, &tail), columns, 40, Paint(true)) {
+            assert!(crate::terminal::width(&clean(&line)) <= columns, "{line}");
+        }
+    }
+}
+
+#[test]
+fn where_there_is_no_room_for_all_units_those_at_work_are_shown() {
+    let mut timeline = working();
+    timeline.units = (0..30)
+        .map(|at| {
+            let state = ["done", "dispatched", "pending"]
+                [if at < 10 { 0 } else { usize::from(at > 11) + 1 }];
+            unit(&format!("u{at}"), &format!("Unit {at}"), &[], state, 1)
+        })
+        .collect();
+    let lines = live(&seen(&timeline, &[]), 76, 8, PLAIN);
+    assert_eq!(lines.len(), 8);
+    assert_eq!(
+        lines[2..6],
+        [
+            "▶ dispatched         Unit 10",
+            "▶ dispatched         Unit 11",
+            "· pending            Unit 12",
+            "… and 27 more",
+        ]
+    );
+}
+
+#[test]
+fn who_does_not_answer_is_told_in_place_of_where_it_stands() {
+    let timeline = working();
+    let view = Live { away: Some("no answer from http://a: refused"), ..seen(&timeline, &[]) };
+    assert_eq!(
+        live(&view, 76, 22, PLAIN)[0],
+        "1:23  no answer from http://a: refused; it is asked again"
+    );
+}
+
+#[test]
+fn what_holds_it_up_is_told_in_place_of_what_it_waits_for() {
+    let timeline = working();
+    let view = Live { held: Some("the budget is used up"), ..seen(&timeline, &[]) };
+    assert_eq!(live(&view, 76, 22, PLAIN).last().unwrap(), "held up the budget is used up");
+}
+
+#[test]
+fn what_it_waits_for_is_told_in_words() {
+    let mut timeline = working();
+    for (reason, words) in [
+        ("approval", "your yes to the plan"),
+        ("human_input", "your answer: Which one?"),
+        ("paused", "somebody who lets it go on: it is paused"),
+        ("agent", "the project manager, who thinks"),
+        ("job", "the work on review"),
+    ] {
+        timeline.waits = vec![
+            serde_json::from_value(
+                json!({ "reason": reason, "owner": "x", "question": "Which one?",
+                "opened_at": "2026-01-01T00:00:00Z" }),
+            )
+            .unwrap(),
+        ];
+        assert_eq!(waits_for(&timeline).unwrap(), words);
+    }
+    timeline.jobs[0].state = "queued".into();
+    assert_eq!(waits_for(&timeline).unwrap(), "a machine that takes review");
+    timeline.waits[0].resolved_at = Some(datetime!(2026-01-01 0:00 UTC));
+    assert_eq!(waits_for(&timeline), None);
+}
+
+fn event(kind: &str, data: &Value) -> cynode_wire::nodes::JobEventView {
+    let event = json!({ "number": 0, "at": "2026-01-01T00:00:00Z", "at_ms": 0, "event": kind, "data": data });
+    serde_json::from_value(event).unwrap()
+}
+
+#[test]
+fn what_happens_in_a_job_is_told_by_its_kind() {
+    let tool = |status: &str| {
+        event(
+            "tool",
+            &json!({ "call": "1", "title": "Run", "status": status, "input": { "argv": ["make", "test"] } }),
+        )
+    };
+    for (given, wanted) in [
+        (event("said", &json!({ "text": "one\n\ntwo\u{1b}[2J" })), vec!["one", "two"]),
+        (event("output", &json!({ "stream": "stdout", "text": "ok\n" })), vec!["ok"]),
+        (tool("in_progress"), vec!["▸ Run: make test"]),
+        (tool("failed"), vec!["✗ Run"]),
+        (tool("completed"), vec![]),
+        (event("phase", &json!({ "phase": "working" })), vec!["· working"]),
+        (event("truncated", &json!({ "bytes": 12 })), vec!["· 12 bytes more were left out"]),
+        (
+            event("permission", &json!({ "state": "asked", "title": "rm" })),
+            vec!["permission asked: rm"],
+        ),
+        (
+            event("plan", &json!({ "entries": [{ "content": "look", "status": "completed" }] })),
+            vec!["✓ look"],
+        ),
+        (event("usage", &json!({ "usage": {} })), vec![]),
+        (event("something new", &json!({})), vec![]),
+    ] {
+        assert_eq!(happened(&given, PLAIN), wanted, "{}", given.event);
+    }
+    assert_eq!(said(&event("output", &json!({ "text": "ok" })), PLAIN), [""; 0]);
+    assert_eq!(said(&tool("in_progress"), PLAIN), ["▸ Run: make test"]);
+}
+
+#[test]
+fn files_have_their_lines_and_a_bar_and_are_summed_up() {
+    let changed = json!({ "base": "1", "head": "2", "truncated": true, "files": [
+        { "path": "src/a.rs", "insertions": 100, "deletions": 0 },
+        { "path": "b", "insertions": 1, "deletions": 20 },
+        { "path": "picture.png" },
+    ] });
+    assert_eq!(
+        files(&serde_json::from_value(changed).unwrap(), PLAIN),
+        [
+            "3 files, and more, +101 -20 lines",
+            "  src/a.rs       +100 -0  ++++++++++++++++++++++++",
+            "  b               +1 -20  +-----",
+            "  picture.png  no text",
+        ]
+    );
+}
+
+#[test]
+fn findings_are_counted_by_how_bad_they_are() {
+    let issue =
+        |text: &str| json!({ "description": text, "file_location": "a:1", "how_to_fix": "" });
+    let feedback = json!({ "critical_issues": [issue("It loses data")], "minor_issues": [issue("A name"), issue("A word")] });
+    assert_eq!(
+        findings(&serde_json::from_value(feedback).unwrap(), PLAIN),
+        [
+            "findings: 1 critical, 2 minor",
+            "  critical  a:1: It loses data",
+            "  minor     a:1: A name",
+            "  minor     a:1: A word",
+        ]
+    );
+    assert_eq!(findings(&serde_json::from_value(json!({})).unwrap(), PLAIN), ["findings: none"]);
+}
+
+#[test]
+fn what_was_spent_is_a_part_of_what_may_be() {
+    assert_eq!(spent(250_000, Some(500_000), PLAIN), "cost 0.2500 of 0.5000  █████░░░░░ 50 %");
+    assert_eq!(spent(600_000, Some(500_000), PLAIN), "cost 0.6000 of 0.5000  ██████████ 120 %");
+    assert_eq!(spent(1, Some(0), PLAIN), "cost 0.0000 of 0.0000  ░░░░░░░░░░ 100 %");
+    assert_eq!(spent(1_000_000, None, PLAIN), "cost 1.0000 (no cap)");
+}
+
+#[test]
+fn the_cost_of_a_task_is_told_by_step_and_by_model() {
+    let task = json!({
+        "id": "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "project_id": "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+        "name": "a", "description": "A", "acceptance_criteria": [],
+        "budget": { "max_cost_micros": 500_000, "max_tokens": 9000 }, "state": "running", "depends_on": [],
+        "created_by": "usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+    });
+    let mut timeline = working();
+    let step = |node: &str, unit: Option<&str>, cost: u64| -> StepEntry {
+        serde_json::from_value(
+            json!({ "sequence": 1, "node": node, "verdict": "pass", "unit": unit,
+            "attempt": 1, "actor": "runner", "duration_ms": 1, "cost_micros": cost,
+            "at": "2026-01-01T00:00:00Z" }),
+        )
+        .unwrap()
+    };
+    timeline.steps = vec![
+        step("plan_steps", None, 1000),
+        step("verify_step_result", Some("add"), 300),
+        step("dispatch_step", None, 0),
+        step("verify_step_result", Some("add"), 300),
+    ];
+    let model = json!({ "key": "big", "calls": 3, "failed": 0, "input_tokens": 700, "cached_tokens": 0,
+        "output_tokens": 80, "cost_micros": 100_000 });
+    let text = cost(
+        &serde_json::from_value(task).unwrap(),
+        &timeline,
+        &[serde_json::from_value(model).unwrap()],
+        PLAIN,
+    );
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            "cost 0.1000 of 0.5000  ██░░░░░░░░ 20 %",
+            "tokens 780 of 9000",
+            "",
+            "STEP                UNIT  TIMES  COST",
+            "plan_steps                1      0.0010",
+            "verify_step_result  add   2      0.0006",
+            "",
+            "MODEL  CALLS  TOKENS IN  TOKENS OUT  COST",
+            "big    3      700        80          0.1000",
+        ]
+    );
+}

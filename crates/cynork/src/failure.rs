@@ -1,0 +1,136 @@
+//! Why a command came to nothing, what to do next, and the number that programs see.
+
+use std::fmt;
+
+use cynode_wire::problem::Problem;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What kind of failure it was. Its number is the exit code, which never changes its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The command was done, and what it waited for ended badly: a task failed, a check did not hold.
+    EndedBadly = 1,
+    /// The command line cannot be understood.
+    Usage = 2,
+    /// Not logged in, or not allowed.
+    Refused = 3,
+    /// There is no such thing, or not for you.
+    NotFound = 4,
+    /// Somebody else was there first, or it is not in the state for it.
+    Conflict = 5,
+    /// What was given is not right.
+    Invalid = 6,
+    /// Nobody answers, or not now.
+    Unreachable = 7,
+    /// Something is wrong on this side or on the other.
+    Internal = 8,
+    /// The person went away with Ctrl-C; what was begun goes on.
+    Left = 130,
+}
+
+/// Why a command came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// What kind.
+    pub kind: Kind,
+    /// What went wrong.
+    pub detail: String,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+    /// The status of the server's answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The server's word for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// The trace to name when asking for help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+}
+
+/// What every fallible part of this crate gives.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// A failure with a sentence.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), fix: None, status: None, code: None, trace_id: None }
+    }
+
+    /// The same, with what to do next.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// What was given is not right.
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, detail)
+    }
+
+    /// Something is wrong here.
+    pub fn internal(detail: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, detail)
+    }
+
+    /// What a server said.
+    pub fn of(status: u16, body: &[u8]) -> Self {
+        let kind = match status {
+            401..=403 => Kind::Refused,
+            404 | 410 => Kind::NotFound,
+            409 | 412 | 428 => Kind::Conflict,
+            408 | 429 | 502..=504 => Kind::Unreachable,
+            400..=499 => Kind::Invalid,
+            _ => Kind::Internal,
+        };
+        // Where models are asked, failures are told as clients of models expect them.
+        if let Ok(told) = serde_json::from_slice::<Value>(body)
+            && let Some(message) = told["error"]["message"].as_str()
+        {
+            return Self {
+                code: told["error"]["code"].as_str().map(str::to_owned),
+                ..Self::new(kind, message)
+            };
+        }
+        let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
+            let said = String::from_utf8_lossy(body);
+            if let Some(words) = crate::page::words(&said) {
+                return Self::new(kind, words);
+            }
+            let said = said.chars().filter(|it| !it.is_control()).take(300).collect::<String>();
+            let what = format!("the server answered {status}: {said}");
+            let fix = "is this the address of a CyNode server? See `cynork status`";
+            return Self { status: Some(status), ..Self::new(kind, what).fix(fix) };
+        };
+        let fix = problem
+            .fix
+            .or_else(|| (status == 401).then(|| "log in with `cynork login`".to_owned()));
+        Self {
+            kind,
+            detail: problem.detail,
+            fix,
+            status: Some(status),
+            code: Some(problem.code),
+            trace_id: problem.trace_id,
+        }
+    }
+}
+
+impl Failure {
+    /// Whether the same call may succeed in a moment, because nobody was there or somebody was in trouble.
+    pub fn may_pass(&self) -> bool {
+        self.kind == Kind::Unreachable || self.status.is_some_and(|status| status >= 500)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for Failure {}

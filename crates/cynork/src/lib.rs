@@ -1,0 +1,27 @@
+//! `cynork`: everything that an installation of CyNode can do, from a terminal.
+//!
+//! **Invariant**: no way to the database and no power of its own: what it does is a call of the public HTTP
+//! interface with the rights of whoever logged in. [`operations::ALL`] names each of those calls.
+
+pub mod client;
+pub mod contract;
+pub mod draw;
+pub mod follow;
+pub mod operations;
+pub mod sample;
+pub mod terminal;
+
+mod answers;
+mod cli;
+mod commands;
+mod config;
+mod context;
+mod failure;
+mod given;
+mod look;
+mod names;
+mod output;
+mod page;
+
+pub use cli::{command, main};
+pub use commands::run::SCHEMA as RUN_SCHEMA;

@@ -1,0 +1,7 @@
+//! The program `cynork`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cynork::main()
+}

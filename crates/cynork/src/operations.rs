@@ -1,0 +1,178 @@
+//! The operations of the HTTP interface, each with the command that reaches it. A test compares them with the OpenAPI
+//! document, so that nothing can be done there that cannot be done here.
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Its name in the OpenAPI document.
+    pub id: &'static str,
+    /// The method.
+    pub method: &'static str,
+    /// The path, with places for values in braces.
+    pub path: &'static str,
+    /// The command that calls it.
+    pub command: &'static str,
+}
+
+macro_rules! operations {
+    ($($name:ident = $id:literal $method:literal $path:literal by $command:literal;)*) => {
+        $(
+            #[doc = concat!("`", $method, " ", $path, "`")]
+            pub const $name: Operation =
+                Operation { id: $id, method: $method, path: $path, command: $command };
+        )*
+
+        /// All of them, by name.
+        pub const ALL: &[Operation] = &[$($name),*];
+    };
+}
+
+/// Where models are asked. It is in no document of ours: clients of models know it.
+pub const COMPLETIONS: Operation = Operation {
+    id: "chat_completions",
+    method: "POST",
+    path: "/v1/chat/completions",
+    command: "chat",
+};
+
+operations! {
+    ACCEPT_TOOLS = "accept_tools" "POST" "/v1/tool-servers/{server}/accept" by "tool accept";
+    ADD_IMAGE = "add_image" "POST" "/v1/allowed-images" by "image allow";
+    ADD_PROVIDER_KEY = "add_provider_key" "POST" "/v1/providers/{name}/keys" by "provider add-key";
+    ANSWER = "answer" "POST" "/answer/{token}" by "link answer";
+    ANSWER_TASK = "answer_task" "POST" "/v1/tasks/{task}/answer" by "task answer";
+    APPROVE_TASK = "approve_task" "POST" "/v1/tasks/{task}/approve" by "task approve";
+    BOOTSTRAP = "bootstrap" "POST" "/v1/bootstrap" by "setup";
+    CANCEL_TASK = "cancel_task" "POST" "/v1/tasks/{task}/cancel" by "task cancel";
+    CHANGE_NODE = "change_node" "PATCH" "/v1/nodes/{node}" by "node drain";
+    CLOSE_PULL_REQUEST = "close_pull_request" "POST" "/v1/pull-requests/{pull_request}/close" by "pr close";
+    COMMENT_PULL_REQUEST = "comment_pull_request" "POST" "/v1/pull-requests/{pull_request}/comments" by "pr comment";
+    CREATE_API_KEY = "create_api_key" "POST" "/v1/api-keys" by "token create";
+    CREATE_CHANNEL = "create_channel" "POST" "/v1/notification-channels" by "channel create";
+    CREATE_GROUP = "create_group" "POST" "/v1/groups" by "group create";
+    CREATE_PROJECT = "create_project" "POST" "/v1/projects" by "project create";
+    CREATE_SCHEDULE = "create_schedule" "POST" "/v1/schedules" by "schedule create";
+    CREATE_SKILL = "create_skill" "POST" "/v1/skills" by "skill create";
+    CREATE_TASK = "create_task" "POST" "/v1/tasks" by "task create";
+    CREATE_USER = "create_user" "POST" "/v1/users" by "user create";
+    DECIDE_APPROVAL = "decide_approval" "POST" "/v1/approvals/{approval}" by "approval approve";
+    DELETE_PREFERENCE = "delete_preference" "DELETE" "/v1/preferences/{key}" by "prefs delete";
+    DELETE_RULE = "delete_rule" "DELETE" "/v1/rules/{name}" by "rule remove";
+    DELETE_SCHEDULE = "delete_schedule" "DELETE" "/v1/schedules/{schedule}" by "schedule remove";
+    DELETE_SETTING = "delete_setting" "DELETE" "/v1/settings/{key}" by "settings delete";
+    DELETE_SKILL = "delete_skill" "DELETE" "/v1/skills/{skill}" by "skill remove";
+    DIFF_PULL_REQUEST = "diff_pull_request" "GET" "/v1/pull-requests/{pull_request}/diff" by "pr diff";
+    EFFECTIVE_PREFERENCES = "effective_preferences" "GET" "/v1/effective-preferences" by "prefs effective";
+    EXPLAIN = "explain" "POST" "/v1/policy/explain" by "tool explain";
+    FOLLOW_EVENTS = "follow_events" "GET" "/v1/events" by "events";
+    GET_APPROVAL = "get_approval" "GET" "/v1/approvals/{approval}" by "approval show";
+    GET_CHANNEL = "get_channel" "GET" "/v1/notification-channels/{channel}" by "channel show";
+    GET_HANDOFF = "get_handoff" "GET" "/v1/handoffs/{handoff}" by "handoff show";
+    GET_NODE = "get_node" "GET" "/v1/nodes/{node}" by "node show";
+    GET_PARK = "get_park" "GET" "/v1/tasks/{task}/park" by "task parked";
+    GET_PREFERENCE = "get_preference" "GET" "/v1/preferences/{key}" by "prefs get";
+    GET_PROJECT = "get_project" "GET" "/v1/projects/{project}" by "project show";
+    GET_PROMPT = "get_prompt" "GET" "/v1/handoffs/{handoff}/thoughts/{step}/prompt" by "handoff prompt";
+    GET_PULL_REQUEST = "get_pull_request" "GET" "/v1/pull-requests/{pull_request}" by "pr show";
+    GET_REMOTE = "get_remote" "GET" "/v1/projects/{project}/remote" by "remote show";
+    GET_REPOSITORY = "get_repository" "GET" "/v1/projects/{project}/repository" by "project repository";
+    GET_SCHEDULE = "get_schedule" "GET" "/v1/schedules/{schedule}" by "schedule show";
+    GET_SERVER = "get_server" "GET" "/v1/tool-servers/{server}" by "tool server";
+    GET_SETTING = "get_setting" "GET" "/v1/settings/{key}" by "settings get";
+    GET_SKILL = "get_skill" "GET" "/v1/skills/{skill}" by "skill show";
+    GET_TASK = "get_task" "GET" "/v1/tasks/{task}" by "task show";
+    GET_USER = "get_user" "GET" "/v1/users/{user}" by "user show";
+    HEALTHZ = "healthz" "GET" "/healthz" by "status";
+    HOME = "home" "GET" "/" by "api";
+    IMPORT_REPOSITORY = "import_repository" "PUT" "/v1/projects/{project}/repository" by "project import";
+    INSTALL_SERVER = "install_server" "POST" "/v1/tool-servers" by "tool install";
+    INSTRUCT_TASK = "instruct_task" "POST" "/v1/tasks/{task}/instructions" by "task pause";
+    ISSUE_AGENT_TOKEN = "issue_agent_token" "POST" "/v1/agent-tokens" by "token agent issue";
+    ISSUE_JOIN_TOKEN = "issue_join_token" "POST" "/v1/nodes/join-tokens" by "node join-token";
+    JOB_EVENTS = "job_events" "GET" "/v1/jobs/{job}/events" by "task logs";
+    JUDGE_TOOL = "judge_tool" "PUT" "/v1/tool-servers/{server}/tools/{tool}/annotations" by "tool judge";
+    LIST_AGENT_TOKENS = "list_agent_tokens" "GET" "/v1/agent-tokens" by "token agent list";
+    LIST_ALLOWLISTS = "list_allowlists" "GET" "/v1/allowlists" by "tool allowlists";
+    LIST_API_KEYS = "list_api_keys" "GET" "/v1/api-keys" by "token list";
+    LIST_APPROVALS = "list_approvals" "GET" "/v1/approvals" by "approval list";
+    LIST_BUDGETS = "list_budgets" "GET" "/v1/budgets" by "budget list";
+    LIST_CALLS = "list_calls" "GET" "/v1/usage/calls" by "usage calls";
+    LIST_CHANNELS = "list_channels" "GET" "/v1/notification-channels" by "channel list";
+    LIST_GROUPS = "list_groups" "GET" "/v1/groups" by "group list";
+    LIST_HANDOFFS = "list_handoffs" "GET" "/v1/projects/{project}/handoffs" by "handoff list";
+    LIST_IMAGES = "list_images" "GET" "/v1/allowed-images" by "image list";
+    LIST_ISSUES = "list_issues" "GET" "/v1/projects/{project}/remote/issues" by "remote issues";
+    LIST_MEMBERS = "list_members" "GET" "/v1/projects/{project}/members" by "project members";
+    LIST_MESSAGES = "list_messages" "GET" "/v1/chat/threads/{thread}/messages" by "chat show";
+    LIST_NODES = "list_nodes" "GET" "/v1/nodes" by "node list";
+    LIST_NOTIFICATIONS = "list_notifications" "GET" "/v1/notifications" by "notice list";
+    LIST_PREFERENCES = "list_preferences" "GET" "/v1/preferences" by "prefs list";
+    LIST_PROJECTS = "list_projects" "GET" "/v1/projects" by "project list";
+    LIST_PROVIDERS = "list_providers" "GET" "/v1/providers" by "provider list";
+    LIST_PULL_REQUESTS = "list_pull_requests" "GET" "/v1/projects/{project}/pull-requests" by "pr list";
+    LIST_REGISTRY = "list_registry" "GET" "/v1/model-registry" by "model list";
+    LIST_REPORTS = "list_reports" "GET" "/v1/tasks/{task}/reports" by "task reports";
+    LIST_RULES = "list_rules" "GET" "/v1/rules" by "rule list";
+    LIST_SCHEDULES = "list_schedules" "GET" "/v1/schedules" by "schedule list";
+    LIST_SERVERS = "list_servers" "GET" "/v1/tool-servers" by "tool servers";
+    LIST_SETTINGS = "list_settings" "GET" "/v1/settings" by "settings list";
+    LIST_SKILLS = "list_skills" "GET" "/v1/skills" by "skill list";
+    LIST_TASKS = "list_tasks" "GET" "/v1/tasks" by "task list";
+    LIST_THREADS = "list_threads" "GET" "/v1/chat/threads" by "chat threads";
+    LIST_TOOLS = "list_tools" "GET" "/v1/tools" by "tool list";
+    LIST_USERS = "list_users" "GET" "/v1/users" by "user list";
+    LOGIN = "login" "POST" "/v1/sessions" by "login";
+    LOGOUT = "logout" "DELETE" "/v1/sessions/current" by "logout";
+    LOOK = "look" "GET" "/answer/{token}" by "link show";
+    ME = "me" "GET" "/v1/me" by "whoami";
+    MERGE_PULL_REQUEST = "merge_pull_request" "POST" "/v1/pull-requests/{pull_request}/merge" by "pr merge";
+    METRICS = "metrics" "GET" "/metrics" by "metrics";
+    PREFERENCE_HISTORY = "preference_history" "GET" "/v1/preferences/{key}/history" by "prefs history";
+    PROJECT_PACK = "project_pack" "POST" "/v1/projects/{project}/git/git-upload-pack" by "project pull";
+    PROJECT_REFS = "project_refs" "GET" "/v1/projects/{project}/git/info/refs" by "project pull";
+    PROVE_CALL = "prove_call" "GET" "/v1/audit/{call}/proof" by "audit proof";
+    PULL_REQUEST_FILES = "pull_request_files" "GET" "/v1/pull-requests/{pull_request}/files" by "pr files";
+    READYZ = "readyz" "GET" "/readyz" by "status";
+    RECEIVE_HOOK = "receive_hook" "POST" "/v1/hooks/{project}/{forge}" by "api";
+    REFRESH_SERVER = "refresh_server" "POST" "/v1/tool-servers/{server}/refresh" by "tool refresh";
+    REMOVE_BUDGET = "remove_budget" "DELETE" "/v1/budgets/{budget}" by "budget remove";
+    REMOVE_CHANNEL = "remove_channel" "DELETE" "/v1/notification-channels/{channel}" by "channel remove";
+    REMOVE_IMAGE = "remove_image" "DELETE" "/v1/allowed-images" by "image forbid";
+    REMOVE_MEMBER = "remove_member" "DELETE" "/v1/projects/{project}/members/{user}" by "project revoke";
+    REMOVE_MODEL = "remove_model" "DELETE" "/v1/model-registry/{id}" by "model remove";
+    REMOVE_NODE = "remove_node" "DELETE" "/v1/nodes/{node}" by "node remove";
+    REMOVE_PROVIDER = "remove_provider" "DELETE" "/v1/providers/{name}" by "provider remove";
+    REMOVE_PROVIDER_KEY = "remove_provider_key" "DELETE" "/v1/providers/{name}/keys/{key}" by "provider remove-key";
+    REMOVE_REMOTE = "remove_remote" "DELETE" "/v1/projects/{project}/remote" by "remote remove";
+    REMOVE_SERVER = "remove_server" "DELETE" "/v1/tool-servers/{server}" by "tool uninstall";
+    REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notice replay";
+    REVIEW_PULL_REQUEST = "review_pull_request" "POST" "/v1/pull-requests/{pull_request}/reviews" by "pr review";
+    REVOKE_AGENT_TOKEN = "revoke_agent_token" "DELETE" "/v1/agent-tokens/{token}" by "token agent revoke";
+    REVOKE_API_KEY = "revoke_api_key" "DELETE" "/v1/api-keys/{api_key}" by "token revoke";
+    RUN_SCHEDULE = "run_schedule" "POST" "/v1/schedules/{schedule}/run" by "schedule run";
+    SEARCH_AUDIT = "search_audit" "GET" "/v1/audit" by "audit search";
+    SETTING_HISTORY = "setting_history" "GET" "/v1/settings/{key}/history" by "settings history";
+    SET_BUDGET = "set_budget" "PUT" "/v1/budgets" by "budget set";
+    SET_GROUP_ROLE = "set_group_role" "PUT" "/v1/projects/{project}/groups/{group}" by "project grant-group";
+    SET_MEMBER = "set_member" "PUT" "/v1/projects/{project}/members/{user}" by "project grant";
+    SET_MODEL = "set_model" "PUT" "/v1/model-registry/{id}" by "model set";
+    SET_PREFERENCE = "set_preference" "PUT" "/v1/preferences/{key}" by "prefs set";
+    SET_PROVIDER = "set_provider" "PUT" "/v1/providers/{name}" by "provider set";
+    SET_REMOTE = "set_remote" "PUT" "/v1/projects/{project}/remote" by "remote set";
+    SET_RULE = "set_rule" "PUT" "/v1/rules/{name}" by "rule set";
+    SET_SETTING = "set_setting" "PUT" "/v1/settings/{key}" by "settings set";
+    SET_TOOL = "set_tool" "PUT" "/v1/tools/{name}" by "tool enable";
+    SUM_USAGE = "sum_usage" "GET" "/v1/usage" by "usage sum";
+    TASK_EVIDENCE = "task_evidence" "GET" "/v1/tasks/{task}/evidence" by "task evidence";
+    TASK_TIMELINE = "task_timeline" "GET" "/v1/tasks/{task}/timeline" by "task timeline";
+    TRY_CHANNEL = "try_channel" "POST" "/v1/notification-channels/{channel}/test" by "channel test";
+    UNPARK = "unpark" "DELETE" "/v1/tasks/{task}/park" by "task unpark";
+    UPDATE_CHANNEL = "update_channel" "PATCH" "/v1/notification-channels/{channel}" by "channel change";
+    UPDATE_GROUP = "update_group" "PATCH" "/v1/groups/{group}" by "group change";
+    UPDATE_PROJECT = "update_project" "PATCH" "/v1/projects/{project}" by "project change";
+    UPDATE_SCHEDULE = "update_schedule" "PATCH" "/v1/schedules/{schedule}" by "schedule change";
+    UPDATE_SERVER = "update_server" "PATCH" "/v1/tool-servers/{server}" by "tool change";
+    UPDATE_SKILL = "update_skill" "PUT" "/v1/skills/{skill}" by "skill change";
+    UPDATE_USER = "update_user" "PATCH" "/v1/users/{user}" by "user change";
+    VERIFY_AUDIT = "verify_audit" "GET" "/v1/audit/verify" by "audit verify";
+}

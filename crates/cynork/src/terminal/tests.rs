@@ -1,0 +1,75 @@
+use super::*;
+
+#[test]
+fn what_a_terminal_obeys_is_taken_out_of_the_words_of_others() {
+    for (given, kept) in [
+        ("plain", "plain"),
+        ("\u{1b}[31mred\u{1b}[0m", "red"),
+        ("\u{1b}]0;title\u{7}after", "after"),
+        ("\u{1b}]8;;http://a\u{1b}\\link", "link"),
+        ("a\rb\u{8}c\u{9b}d", "abcd"),
+        ("one\n\ttwo", "one\n    two"),
+        ("safe\u{202e}txt.exe", "safetxt.exe"),
+        ("cut \u{1b}[3", "cut "),
+        ("\u{1b}", ""),
+    ] {
+        assert_eq!(clean(given), kept, "{given:?}");
+    }
+}
+
+#[test]
+fn a_text_is_cut_by_the_columns_it_takes() {
+    assert_eq!(fit("short", 10), "short");
+    assert_eq!(fit("exactly ten", 10), "exactly t…");
+    assert_eq!(fit("漢字漢字", 5), "漢字…");
+    assert_eq!(width(&fit("漢字漢字", 6)), 5);
+    assert_eq!(fit("anything", 0), "");
+}
+
+#[test]
+fn a_line_is_cut_where_its_words_end_and_colours_take_no_place() {
+    let line = || Line::default().dyed(Style::Green, "✓ done").until(10).plain("a long title here");
+    assert_eq!(line().fitted(80, Paint(false)), "✓ done    a long title here");
+    assert_eq!(line().fitted(16, Paint(false)), "✓ done    a lon…");
+    assert_eq!(line().fitted(16, Paint(true)), "\u{1b}[32m✓ done\u{1b}[0m    a lon…");
+    assert_eq!(line().fitted(6, Paint(false)), "✓ don…");
+    let exact = Line::default().plain("abc").plain("def");
+    assert_eq!(exact.fitted(6, Paint(false)), "abcdef");
+    let long = Line::default().plain("abcdef").until(4).plain("xy");
+    assert_eq!(long.fitted(80, Paint(false)), "abc…xy");
+}
+
+#[test]
+fn a_long_line_is_broken_between_words_and_goes_on_below_its_first() {
+    assert_eq!(wrapped("short", 10), "short");
+    assert_eq!(wrapped(" 0:24  one two three", 14), " 0:24  one two\n       three");
+    assert_eq!(
+        wrapped("  one \u{1b}[33mtwo three\u{1b}[0m", 9),
+        "  one \u{1b}[33mtwo\n  three\u{1b}[0m"
+    );
+    assert_eq!(wrapped("│  must   one two", 12), "│  must   \n   one two".replace("   \n", "\n"));
+    // What cannot be broken stays whole.
+    assert_eq!(wrapped("see http://127.0.0.1/very/long", 10), "see\nhttp://127.0.0.1/very/long");
+}
+
+#[test]
+fn the_first_line_that_says_something_is_taken() {
+    assert_eq!(first_line("\n  \n  hello \nworld"), "hello");
+    assert_eq!(first_line(""), "");
+}
+
+#[test]
+fn what_is_taken_away_is_counted_in_rows_of_the_terminal_as_it_is() {
+    let screen = |below: &[&str]| Screen {
+        paint: Paint(false),
+        live: true,
+        below: below.iter().map(|line| (*line).to_owned()).collect(),
+        turn: 0,
+        before: None,
+    };
+    assert_eq!(screen(&[]).erased(), "");
+    let (columns, _) = size();
+    let long = "x".repeat(columns);
+    assert_eq!(screen(&["a", &long]).erased(), "\u{1b}[3A\r\u{1b}[J");
+    assert_eq!(screen(&["a", "b"]).drawn(), " ⠋ a\n   b\n");
+}
