@@ -1,11 +1,7 @@
 //! `cynode demo`: one task from its words to its merge, on this machine, without a key and without a network.
 
-mod client;
-mod draw;
 mod house;
 mod place;
-mod sample;
-mod screen;
 mod story;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -14,21 +10,23 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use cynode_app::Environment;
 use cynode_wire::health::CheckStatus;
+use cynork::{
+    client::{Call, Client},
+    operations,
+    sample::{self, Repository},
+    terminal::{Screen, Style, clock},
+};
 use data_encoding::HEXLOWER;
-use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use self::{
-    client::Client,
     house::{ALL, House},
     place::Place,
-    sample::Repository,
-    screen::{Screen, Style, clock},
     story::{Ended, Scene},
 };
-use super::{block_on, doctor, serve};
+use super::{block_on, doctor, serve, up};
 use crate::{config::Config, output, restate, supervise};
 
 /// Plays one task on this machine.
@@ -48,6 +46,9 @@ pub(crate) struct Demo {
     plain: bool,
 }
 
+/// No places in a path.
+const NONE: [&str; 0] = [];
+
 /// The handle of the admin that is made.
 const ADMIN: &str = "demo";
 
@@ -57,7 +58,7 @@ pub(crate) fn run(demo: Demo, config: &Config) -> anyhow::Result<ExitCode> {
         demo.yes || std::io::IsTerminal::is_terminal(&std::io::stdin()),
         "it asks twice, and nobody is at a terminal to answer: give --yes"
     );
-    let mut screen = Screen::new(demo.plain);
+    let mut screen = Screen::new(demo.plain, crate::config::no_colour());
     let place = Place::make(demo.data_dir, demo.keep)?;
     let played = block_on(async {
         let stop = serve::stop_signal()?;
@@ -110,6 +111,8 @@ fn look_at_machine(config: &Config) -> anyhow::Result<()> {
     for program in ["cynode-runner", "cynode-pma", "cynode-node", "cynode-inside"] {
         supervise::beside_us(program)?;
     }
+    up::instructions(config.manager.instructions.clone(), &supervise::beside_us("cynode-pma")?)
+        .context("the project manager's `instructions` are not beside this program, nor in ../share/cynode; see `manager.instructions` in the configuration")?;
     restate::find()
         .with_context(|| format!("the engine is not installed: {}", restate::INSTALL))?;
     Ok(())
@@ -128,9 +131,9 @@ async fn play(
         "Everything is real but the model and the agents, which play a script: no key, no network.",
     );
     let repository = Repository::create(place.repository())?;
-    let client = Client::new(format!("http://{}", place.listen))?;
+    let client = Client::new(&format!("http://{}", place.listen))?;
     let client = log_in(place, &client, screen, begun).await?;
-    let project = set_up(&client, &repository).await?;
+    let project = sample::set_up(&client, &repository, "slug").await?;
     settle(house, screen, begun).await;
     let members = house.members();
     screen.say(&format!(
@@ -198,52 +201,17 @@ async fn log_in(
         }
         if let Some(token) = house::bootstrap_token(&place.dir) {
             let admin = json!({ "token": token, "handle": ADMIN, "display_name": "Demo", "password": password });
-            client.once(Method::POST, "/v1/bootstrap", &admin).await;
+            // Killed in between, it may have been made already.
+            let _: Result<Value, _> =
+                client.send(&Call::to(operations::BOOTSTRAP, NONE).body(&admin)).await;
         }
         let login = json!({ "handle": ADMIN, "password": password });
-        let session = client.once(Method::POST, "/v1/sessions", &login).await;
-        let token = session.as_ref().and_then(|session| session["token"].as_str());
-        if let Some(token) = token {
-            return Ok(client.with_token(SecretString::from(token.to_owned())));
+        let session = client.send(&Call::to(operations::LOGIN, NONE).body(&login)).await;
+        let session: Value = session.unwrap_or_default();
+        if let Some(token) = session["token"].as_str() {
+            return Ok(client.clone().with_token(SecretString::from(token.to_owned())));
         }
     }
-}
-
-/// A project with the sample, a scripted model for each tier, agents that play their moves, a person who is asked.
-async fn set_up(client: &Client, repository: &Repository) -> anyhow::Result<String> {
-    let provider = json!({ "kind": "scripted", "script": sample::script()? });
-    client.put("/v1/providers/sample", "demo-provider", &provider).await?;
-    let prices = json!({ "input": 1_000_000, "cached": 100_000, "cache_write": 1_000_000, "output": 4_000_000 });
-    for tier in ["fast", "standard", "deep"] {
-        let model = json!({
-            "context_tokens": 200_000, "max_output_tokens": 4_000, "tools": true, "json_schema": true, "tier": tier,
-            "routes": [{ "provider": "sample", "upstream": "scripted", "prices": prices }],
-        });
-        client
-            .put(
-                &format!("/v1/model-registry/sample-{tier}"),
-                &format!("demo-model-{tier}"),
-                &model,
-            )
-            .await?;
-    }
-    let project: Value = client
-        .post("/v1/projects", "demo-project", &json!({ "slug": "slug", "title": "slug" }))
-        .await?;
-    let project = project["id"].as_str().context("the project has no id")?.to_owned();
-    let path = format!("/v1/projects/{project}/repository");
-    client.send(&path, "demo-repository", &repository.bundle()?).await?;
-    let mut preferences: Vec<(String, Value)> = sample::workers()
-        .into_iter()
-        .map(|(role, worker)| (format!("agents.project_manager.workers.{role}"), worker))
-        .collect();
-    preferences.push(("workflow.approve_plan".to_owned(), json!(true)));
-    for (key, value) in preferences {
-        let path = format!("/v1/preferences/{key}?scope_type=project&scope_id={project}");
-        let body = json!({ "value": value, "expected_version": 0 });
-        client.put(&path, &format!("demo-{key}"), &body).await?;
-    }
-    Ok(project)
 }
 
 /// What the person types, line by line. A thread of its own, since nobody can be made to stop reading.

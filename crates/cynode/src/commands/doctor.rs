@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
@@ -46,7 +46,7 @@ pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> 
 
 /// What `cynode demo` needs: the ports are its own.
 pub(super) fn for_demo(config: &Config) -> Vec<Check> {
-    vec![postgresql(config), engine(config), user_namespaces(), bubblewrap(), disk()]
+    vec![postgresql(config), engine(config), user_namespaces(), cgroups(), bubblewrap(), disk()]
 }
 
 fn postgresql(config: &Config) -> Check {
@@ -121,10 +121,20 @@ fn cgroups() -> Check {
     let has = |name: &str| {
         controllers.as_ref().is_ok_and(|text| text.split_whitespace().any(|c| c == name))
     };
-    if has("memory") && has("pids") {
-        Check::ok(NAME, "version 2 with memory and pids limits")
-    } else if root.join("memory").is_dir() && root.join("pids").is_dir() {
-        Check::ok(NAME, "version 1 with memory and pids limits")
+    let (version, place) = if has("memory") && has("pids") {
+        ("version 2", own_cgroup(root))
+    } else {
+        ("version 1", root.join("pids"))
+    };
+    if version == "version 2" || root.join("memory").is_dir() && place.is_dir() {
+        if rustix::fs::access(&place, rustix::fs::Access::WRITE_OK).is_ok() {
+            return Check::ok(NAME, format!("{version} with memory and pids limits"));
+        }
+        Check::warning(
+            NAME,
+            format!("{version}, but this account may make none, so no job can run on this machine"),
+            "run `cynode up` as root, or where cgroups are yours: `systemd-run --user --scope -p Delegate=yes cynode up`",
+        )
     } else {
         Check::failed(
             NAME,
@@ -132,6 +142,13 @@ fn cgroups() -> Check {
             "mount -t cgroup2 none /sys/fs/cgroup",
         )
     }
+}
+
+/// The cgroup that this process is in, as version 2 names it.
+fn own_cgroup(root: &Path) -> PathBuf {
+    let told = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = told.lines().find_map(|line| line.strip_prefix("0::/"));
+    root.join(own.unwrap_or_default())
 }
 
 fn bubblewrap() -> Check {

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context;
 use axum::serve::ListenerExt;
 use cynode_api::AppState;
-use cynode_app::{App, maintenance, remotes, sweep};
+use cynode_app::{App, maintenance, remotes, schedules, sweep};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -103,6 +103,7 @@ pub(crate) async fn serve(
         );
     }
     tasks.spawn(remotes::intake::run(app.clone(), stop.clone()));
+    tasks.spawn(schedules::run(app.clone(), stop.clone()));
     tasks.spawn(sweep::run(app.clone(), engine, config.engine.pace, stop.clone()));
     let state = AppState { app, metrics, stop: stop.clone() };
     let internal = cynode_api::internal_router(state.clone(), config.server.limits);

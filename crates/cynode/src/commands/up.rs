@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{File, TryLockError},
+    io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -193,7 +194,7 @@ fn manager_place(config: &mut Config, dir: &Path) -> anyhow::Result<Option<PathB
 }
 
 /// Where the instructions are: as configured, beside the program, where packages put them, here, or in the tree it was built in.
-fn instructions(configured: Option<PathBuf>, program: &Path) -> Option<PathBuf> {
+pub(super) fn instructions(configured: Option<PathBuf>, program: &Path) -> Option<PathBuf> {
     if configured.is_some() {
         return configured;
     }
@@ -279,12 +280,19 @@ async fn join_and_keep(join: Option<Program>, run: Program, stop: CancellationTo
     run.keep(stop).await;
 }
 
-/// Two instances over one directory would fight for the database; the lock ends with the process.
+/// Two instances over one directory would fight for the database; the lock ends with the process, whose id is in it.
 fn lock(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let unwritten = || format!("cannot write {}", path.display());
+    // Whoever has it wrote its id there: nothing is taken away before it is ours.
+    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let mut file = opened.with_context(unwritten)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            file.set_len(0).with_context(unwritten)?;
+            writeln!(file, "{}", std::process::id()).with_context(unwritten)?;
+            Ok(file)
+        }
         Err(TryLockError::WouldBlock) => {
             bail!(
                 "another `cynode up` uses {}: stop it, or choose another --data-dir",

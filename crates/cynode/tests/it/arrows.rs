@@ -30,6 +30,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "cynode-forge",
         ],
     ),
+    ("cynork", &["cynode-core", "cynode-wire"]),
     ("cynode-gateway", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
     ("cynode-api", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
     (
@@ -45,6 +46,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "cynode-app",
             "cynode-gateway",
             "cynode-api",
+            "cynork",
         ],
     ),
     ("cynode-pma", &["cynode-core", "cynode-wire", "cynode-policy"]),
@@ -54,7 +56,6 @@ const ALLOWED: [(&str, &[&str]); 18] = [
         "cynode-node",
         &["cynode-core", "cynode-wire", "cynode-policy", "cynode-audit", "cynode-inside"],
     ),
-    ("cynork", &["cynode-core", "cynode-wire"]),
     (
         "cynode-testkit",
         &[

@@ -15,18 +15,17 @@ use cynode_wire::{
     reports::ReportView,
     timeline::{JobEntry, Timeline, WaitEntry},
 };
+use cynork::{
+    client::{Call, Client, Items},
+    draw, follow, operations, sample,
+    terminal::{Screen, Style, clock},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::TaskTracker;
 
-use super::{
-    client::{Client, Items},
-    draw,
-    house::{ALL, House, Members, ORCHESTRATOR},
-    sample,
-    screen::{Screen, Style, clock},
-};
+use super::house::{ALL, House, Members, ORCHESTRATOR};
 
 /// How often it is looked for what has died.
 const LOOK: Duration = Duration::from_millis(250);
@@ -90,15 +89,15 @@ impl Scene<'_> {
     }
 
     /// Asks for something; while nobody answers it is said who is missing.
-    async fn fetch<T: DeserializeOwned>(&mut self, path: &str) -> anyhow::Result<T> {
+    async fn fetch<T: DeserializeOwned>(&mut self, call: Call) -> anyhow::Result<T> {
         let client = self.client.clone();
-        let asked = client.get(path);
+        let asked = client.until_taken(&call);
         tokio::pin!(asked);
         let mut turn = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
                 biased;
-                answer = &mut asked => return answer,
+                answer = &mut asked => return Ok(answer?),
                 _ = turn.tick() => self.watch(),
             }
         }
@@ -112,9 +111,11 @@ impl Scene<'_> {
         let (criterion, check) = sample::CRITERION;
         self.say(&format!("must be shown: {criterion}, by `{}`", check.join(" ")));
         let body = sample::task(&self.project);
-        let task: Value = self.client.post("/v1/tasks", "demo-task", &body).await?;
+        let call = Call::to(operations::CREATE_TASK, super::NONE).body(&body).key("demo-task");
+        let task: Value = self.client.until_taken(&call).await?;
         let task = task["id"].as_str().context("the task has no id")?.to_owned();
-        let mut heard = follow(&self.client, &task);
+        let (tell, mut heard) = mpsc::unbounded_channel();
+        TaskTracker::new().spawn(follow::listen(self.client.clone(), task.clone(), tell));
         let mut turn = tokio::time::interval(LOOK);
         let mut looked: Option<Instant> = None;
         loop {
@@ -133,7 +134,8 @@ impl Scene<'_> {
                 continue;
             }
             looked = Some(Instant::now());
-            let timeline: Timeline = self.fetch(&format!("/v1/tasks/{task}/timeline")).await?;
+            let call = Call::to(operations::TASK_TIMELINE, [&task]);
+            let timeline: Timeline = self.fetch(call).await?;
             self.tell(&mut told, &task, &timeline).await?;
             match timeline.state {
                 TaskStateName::Completed => return self.deliver(&mut told, &task).await,
@@ -247,8 +249,8 @@ impl Scene<'_> {
 
     /// Class, scope and plan, as soon as each is known.
     async fn judgement(&mut self, told: &mut Told) -> anyhow::Result<()> {
-        let path = format!("/v1/projects/{}/handoffs", self.project);
-        let handoffs: Items<HandoffView> = self.fetch(&path).await?;
+        let call = Call::to(operations::LIST_HANDOFFS, [&self.project]);
+        let handoffs: Items<HandoffView> = self.fetch(call).await?;
         let planned = |it: &&HandoffView| it.kind == HandoffKind::Plan;
         let Some(handoff) = handoffs.items.iter().find(planned) else { return Ok(()) };
         for thought in &handoff.thoughts {
@@ -274,8 +276,8 @@ impl Scene<'_> {
         if handoff.state != HandoffState::Done {
             return Ok(());
         }
-        let path = format!("/v1/handoffs/{}", handoff.handoff_id);
-        let handoff: HandoffView = self.fetch(&path).await?;
+        let call = Call::to(operations::GET_HANDOFF, [handoff.handoff_id.to_string()]);
+        let handoff: HandoffView = self.fetch(call).await?;
         if let Some(HandoffAnswer::Planned(planned)) = handoff.answer.as_deref() {
             told.plan = true;
             self.head(told, "The plan");
@@ -289,8 +291,8 @@ impl Scene<'_> {
     /// What agents say and do.
     async fn job(&mut self, told: &mut Told, id: &str, name: &str) -> anyhow::Result<()> {
         let from = told.events.get(id).copied().unwrap_or(0);
-        let events: Items<JobEventView> =
-            self.fetch(&format!("/v1/jobs/{id}/events?from={from}")).await?;
+        let call = Call::to(operations::JOB_EVENTS, [id]).query("from", Some(from));
+        let events: Items<JobEventView> = self.fetch(call).await?;
         for event in &events.items {
             told.events.insert(id.to_owned(), event.number + 1);
             let text = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
@@ -308,7 +310,8 @@ impl Scene<'_> {
     }
 
     async fn reports(&mut self, told: &mut Told, task: &str) -> anyhow::Result<()> {
-        let reports: Items<ReportView> = self.fetch(&format!("/v1/tasks/{task}/reports")).await?;
+        let reports: Items<ReportView> =
+            self.fetch(Call::to(operations::LIST_REPORTS, [task])).await?;
         for report in &reports.items {
             if told.reports.insert(report.report_id.to_string()) {
                 let role = self.dye(Style::Cyan, report.agent_role.as_str());
@@ -320,7 +323,7 @@ impl Scene<'_> {
     }
 
     async fn evidence(&mut self, told: &mut Told, task: &str) -> anyhow::Result<()> {
-        let shown: TaskEvidence = self.fetch(&format!("/v1/tasks/{task}/evidence")).await?;
+        let shown: TaskEvidence = self.fetch(Call::to(operations::TASK_EVIDENCE, [task])).await?;
         for view in &shown.evidence {
             let name = format!("{} {}", view.evidence_id, view.ended_at.is_some());
             if view.state == EvidenceState::Gathering || !told.evidence.insert(name) {
@@ -351,15 +354,13 @@ impl Scene<'_> {
                 self.head(told, "Your yes");
                 let yes = self.ask(question).await;
                 told.answered.insert(name.clone());
-                let (path, key) =
-                    (format!("/v1/tasks/{task}/approve"), format!("demo-approve-{name}"));
-                if yes {
-                    let _: Value =
-                        self.client.post(&path, &key, &json!({ "approved": true })).await?;
+                let call = if yes {
+                    Call::to(operations::APPROVE_TASK, [task]).body(&json!({ "approved": true }))
                 } else {
-                    let path = format!("/v1/tasks/{task}/cancel");
-                    let _: Value = self.client.post(&path, &key, &Value::Null).await?;
-                }
+                    Call::to(operations::CANCEL_TASK, [task])
+                };
+                let call = call.key(format!("demo-approve-{name}"));
+                let _: Value = self.client.until_taken(&call).await?;
                 Ok(yes)
             }
             WaitReason::HumanInput => {
@@ -367,11 +368,11 @@ impl Scene<'_> {
                 self.say(&words);
                 let yes = self.ask("Try again?").await;
                 told.answered.insert(name.clone());
-                let (path, key) =
-                    (format!("/v1/tasks/{task}/answer"), format!("demo-answer-{name}"));
                 if yes {
-                    let _: Value =
-                        self.client.post(&path, &key, &json!({ "text": "again" })).await?;
+                    let call = Call::to(operations::ANSWER_TASK, [task])
+                        .body(&json!({ "text": "again" }))
+                        .key(format!("demo-answer-{name}"));
+                    let _: Value = self.client.until_taken(&call).await?;
                 }
                 Ok(yes)
             }
@@ -415,10 +416,12 @@ impl Scene<'_> {
     /// The pull request: what it changes, the merge, what it was.
     async fn deliver(&mut self, told: &mut Told, task: &str) -> anyhow::Result<Ended> {
         self.head(told, "The pull request");
-        let timeline: Timeline = self.fetch(&format!("/v1/tasks/{task}/timeline")).await?;
+        let call = Call::to(operations::TASK_TIMELINE, [&task]);
+        let timeline: Timeline = self.fetch(call).await?;
         let entry = timeline.pull_request.as_ref().context("the task left no pull request")?;
-        let path = format!("/v1/pull-requests/{}", entry.id);
-        let detail: PullRequestDetail = self.fetch(&path).await?;
+        let id = entry.id.to_string();
+        let detail: PullRequestDetail =
+            self.fetch(Call::to(operations::GET_PULL_REQUEST, [&id])).await?;
         let offered = &detail.pull_request;
         self.screen.below(Vec::new());
         let title = self.dye(Style::Bold, &format!("#{} {}", offered.number, offered.title));
@@ -427,7 +430,7 @@ impl Scene<'_> {
             let line = self.dye(Style::Dim, &format!("       {line}"));
             self.screen.say(&line);
         }
-        let diff: DiffView = self.fetch(&format!("{path}/diff")).await?;
+        let diff: DiffView = self.fetch(Call::to(operations::DIFF_PULL_REQUEST, [&id])).await?;
         for line in draw::diff(&diff.text, self.screen.paint) {
             self.screen.say(&format!("       {line}"));
         }
@@ -436,8 +439,8 @@ impl Scene<'_> {
             if !self.ask(&format!("Merge it into {}?", offered.base_branch)).await {
                 return Ok(Ended::Refused);
             }
-            let merged: PullRequestView =
-                self.client.post(&format!("{path}/merge"), "demo-merge", &Value::Null).await?;
+            let call = Call::to(operations::MERGE_PULL_REQUEST, [&id]).key("demo-merge");
+            let merged: PullRequestView = self.client.until_taken(&call).await?;
             let commit = merged.merge_commit.unwrap_or_default();
             let words = format!("merged into {} as {}", merged.base_branch, short(&commit));
             let words = self.dye(Style::Green, &words);
@@ -459,41 +462,4 @@ impl Scene<'_> {
 
 pub(super) fn short(commit: &str) -> &str {
     &commit[..commit.len().min(10)]
-}
-
-/// The names of what happens to a task, as they come. Cut off, it goes on behind the last that was heard.
-fn follow(client: &Client, task: &str) -> mpsc::UnboundedReceiver<String> {
-    let (tell, heard) = mpsc::unbounded_channel();
-    let (client, query) = (client.clone(), format!("task_id={task}"));
-    let listen = async move {
-        let mut last = "0.0".to_owned();
-        let mut turn = tokio::time::interval(Duration::from_millis(300));
-        while !tell.is_closed() {
-            turn.tick().await;
-            let Some(mut answer) = client.events(&query, &last).await else { continue };
-            let mut rest = String::new();
-            loop {
-                let piece = tokio::select! {
-                    () = tell.closed() => return,
-                    piece = answer.chunk() => piece,
-                };
-                let Ok(Some(piece)) = piece else { break };
-                rest.push_str(&String::from_utf8_lossy(&piece));
-                while let Some((line, more)) = rest.split_once('\n') {
-                    let line = line.to_owned();
-                    rest = more.to_owned();
-                    if let Some(id) = line.strip_prefix("id:") {
-                        id.trim().clone_into(&mut last);
-                    }
-                    if let Some(kind) = line.strip_prefix("event:")
-                        && tell.send(kind.trim().to_owned()).is_err()
-                    {
-                        return;
-                    }
-                }
-            }
-        }
-    };
-    TaskTracker::new().spawn(listen);
-    heard
 }
