@@ -9,7 +9,8 @@ up() {
         ports+=(--set "$key=127.0.0.1:$(free_port)")
     done
     "$cynode" up --data-dir "$work/data" --set manager.instructions=instructions --set server.listen="$address" \
-        --set server.internal_listen="$internal" --set manager.listen="$manager" "${ports[@]}" >"$work/up.log" 2>&1 &
+        --set server.public_url="http://$address" --set server.internal_listen="$internal" --set manager.listen="$manager" \
+        "${ports[@]}" >"$work/up.log" 2>&1 &
     up_pid=$!
     pids+=("$up_pid")
     wait_for "http://$address/readyz"

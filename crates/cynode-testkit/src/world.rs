@@ -450,6 +450,13 @@ impl World {
         }
     }
 
+    /// Sends a request to the user API once; whether it was done.
+    pub async fn try_post(&self, path: &str, body: &Value) -> bool {
+        let url = format!("http://{}{path}", self.user);
+        let sent = self.http.post(url).bearer_auth(&self.token).json(body).send().await;
+        sent.is_ok_and(|answer| answer.status().is_success())
+    }
+
     /// Reads from the user API; nothing when nobody answers.
     pub async fn try_get(&self, path: &str) -> Option<Value> {
         let url = format!("http://{}{path}", self.user);

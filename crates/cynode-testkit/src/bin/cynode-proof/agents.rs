@@ -197,7 +197,7 @@ pub(crate) async fn run(options: Agents) -> bool {
 }
 
 /// Puts the installed agents where the node looks for them, without copying them where that can be had.
-fn link(from: &Path, to: &Path) {
+pub(crate) fn link(from: &Path, to: &Path) {
     let copied = |how: &str| {
         let _ = fs::remove_dir_all(to);
         let mut copy = Command::new("cp");

@@ -21,6 +21,7 @@ mod notify;
 mod pace;
 mod parallel;
 mod process;
+mod real;
 mod sandbox;
 mod steps;
 mod whole;
@@ -66,6 +67,8 @@ enum Command {
     Notify(notify::Notify),
     /// A plan whose units can be done side by side, done so and one at a time.
     Parallel(parallel::Parallel),
+    /// A real coding agent with a real model, and whether what it delivers holds.
+    Real(real::Real),
     /// Sandboxes: what gets out of them, and how fast they start.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
@@ -132,6 +135,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Nodes(nodes) => nodes::run(nodes).await,
             Command::Notify(notify) => Box::pin(notify::run(notify)).await,
             Command::Parallel(parallel) => Box::pin(parallel::run(parallel)).await,
+            Command::Real(real) => Box::pin(real::run(real)).await,
             Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,
             Command::Bare(served) => {

@@ -1,6 +1,10 @@
 //! A whole installation for proofs of the workflow: everybody real, a model that answers by a script, one node. Needs root.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use cynode_core::ids::TaskId;
@@ -23,6 +27,9 @@ const LEASE: u32 = 10;
 
 /// Where the worker of each kind is chosen.
 pub(crate) const WORKERS: &str = "agents.project_manager.workers";
+
+/// The provider that answers by the script.
+pub(crate) const SCRIPTED: &str = "sample";
 
 /// What it is made of.
 #[derive(Args)]
@@ -49,7 +56,7 @@ pub(crate) struct Parts {
     keep: bool,
 }
 
-/// One kind of question, how it begins as a pattern, and the answer.
+/// One kind of question, as a pattern, and the answer.
 pub(crate) type Answered = (&'static str, Value);
 
 /// The installation.
@@ -65,6 +72,16 @@ pub(crate) struct Whole {
 impl Whole {
     /// Starts it; the node does so many jobs at once.
     pub(crate) async fn start(parts: &Parts, answers: &[Answered], slots: u16) -> Self {
+        Self::start_with(parts, answers, slots, |_| ()).await
+    }
+
+    /// Starts it; something is done to the machine before it is a node.
+    pub(crate) async fn start_with(
+        parts: &Parts,
+        answers: &[(impl AsRef<str>, Value)],
+        slots: u16,
+        prepare: impl FnOnce(&Machine),
+    ) -> Self {
         let mut setup = parts.places.setup(LEASE, false);
         setup.programs.runner = vec![parts.runner.clone().into()];
         setup.scripts = None;
@@ -87,6 +104,7 @@ impl Whole {
             disk_mib: None,
             flags: vec!["--slots".to_owned(), slots.to_string()],
         });
+        prepare(&machine);
         let host = machine.cable.host;
         let way = TcpProxy::start_at(world.tasks(), host, world.internal_direct()).await;
         enlist(&world, &machine, &format!("http://{}", way.address)).await;
@@ -146,17 +164,20 @@ pub(crate) fn raw(task: &str) -> Uuid {
 }
 
 /// A model of each tier that answers by the script. It knows no other question.
-async fn model(world: &World, answers: &[Answered]) {
+async fn model(world: &World, answers: &[(impl AsRef<str>, Value)]) {
     let rules = answers.iter().map(|(asked, answer)| {
+        let asked = asked.as_ref();
         json!({ "when": { "user_matches": asked }, "answer": { "text": answer.to_string() } })
     });
     let script = json!({ "rules": rules.collect::<Vec<_>>() });
-    world.put("/v1/providers/sample", &json!({ "kind": "scripted", "script": script })).await;
+    // Whoever is allowed other providers only never gets an answer of the script.
+    let provider = json!({ "kind": "scripted", "script": script, "local": false });
+    world.put(&format!("/v1/providers/{SCRIPTED}"), &provider).await;
     let prices = json!({ "input": 1, "cached": 1, "cache_write": 1, "output": 1 });
     for tier in ["fast", "standard", "deep"] {
         let model = json!({
             "context_tokens": 200_000, "max_output_tokens": 16_000, "tools": true, "json_schema": true, "tier": tier,
-            "routes": [{ "provider": "sample", "upstream": "scripted", "prices": prices }],
+            "routes": [{ "provider": SCRIPTED, "upstream": "scripted", "prices": prices }],
         });
         world.put(&format!("/v1/model-registry/sample-{tier}"), &model).await;
     }
@@ -165,6 +186,17 @@ async fn model(world: &World, answers: &[Answered]) {
 /// What the project says of itself, so that nobody has to find out.
 const OWN_WORDS: &str = "# A project\n\n## Architecture\n\nA few files, each with one task.\n\n## Key paths\n\n- `tests/`: what shows that it works\n\n\
     ## Patterns\n\n- **Files**: short\n";
+
+/// A folder as a repository with one commit, as a bundle.
+pub(crate) fn bundle_of(folder: &Path) -> Vec<u8> {
+    let place = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| git(place.path(), arguments).unwrap();
+    run(&["init", "--quiet", "--initial-branch=main"]);
+    let tree = format!("--work-tree={}", fs::canonicalize(folder).unwrap().display());
+    run(&[&tree, "add", "--all"]);
+    run(&[&tree, "commit", "--quiet", "--message=Something"]);
+    bundled(place.path())
+}
 
 /// A repository as a bundle: one commit for each list of files.
 pub(crate) fn bundle(commits: &[&[(&str, &str)]]) -> Vec<u8> {
@@ -181,8 +213,12 @@ pub(crate) fn bundle(commits: &[&[(&str, &str)]]) -> Vec<u8> {
         run(&["add", "--all"]);
         run(&["commit", "--quiet", "--message=Something"]);
     }
+    bundled(place.path())
+}
+
+fn bundled(repository: &Path) -> Vec<u8> {
     let to = tempfile::tempdir().unwrap();
     let file = to.path().join("repository.bundle");
-    run(&["bundle", "create", "--quiet", file.to_str().unwrap(), "main"]);
+    git(repository, &["bundle", "create", "--quiet", file.to_str().unwrap(), "main"]).unwrap();
     fs::read(file).unwrap()
 }

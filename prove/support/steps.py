@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Does what a page of the documentation says, as a person would: every command block is typed into a terminal, every question is answered there.
+
+steps.py PAGE [--section TITLE] --home DIRECTORY --path DIRECTORY [--value NAME=VALUE ...] [--skip PREFIX ...] [--limit SECONDS]
+
+A block that begins with ```sh is typed line by line, each line after the one before has ended well. A block that begins with ```sh server is typed into a
+terminal of its own, which goes on. Words in capitals that --value names are replaced. What `cynode up` prints becomes LINK. Prints a table of what was typed and how long it took."""
+
+import argparse
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import fcntl
+import time
+
+PROMPT = re.compile(r"\[\[ready (\d+)\]\] $")
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[=>()][AB0]?|\r")
+
+# What is asked, and what a person answers. Each answer is given when its question stands at the end of what is shown.
+ANSWERS = [
+    (r"[Pp]assword.*: ?$", "correct horse battery\n"),
+    (r"Once more.*: ?$", "correct horse battery\n"),
+    (r"empty: it has none\): ?$", "\n"),
+    (r"Press Enter to end it\. ?$", "\n"),
+    (r"\[Y/n\] ?$", "y\n"),
+    (r"\[y/N\] ?$", "y\n"),
+    (r"\[y/n\] ?$", "y\n"),
+    (r"\[y\]es, \[e\]dit, \[n\]o: ?$", "y\n"),
+]
+
+
+class Terminal:
+    """A shell in a pseudo-terminal."""
+
+    def __init__(self, environment, directory):
+        self.shown, self.whole = "", ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(directory)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.until(lambda: PROMPT.search(self.shown), 20)
+
+    def read(self, wait):
+        ready, _, _ = select.select([self.fd], [], [], wait)
+        if not ready:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            data = b""
+        if not data:
+            raise SystemExit("the terminal has gone")
+        text = COLOUR.sub("", data.decode(errors="replace"))
+        self.shown += text
+        self.whole += text
+        return True
+
+    def until(self, holds, limit):
+        end = time.monotonic() + limit
+        while not holds():
+            if time.monotonic() > end:
+                raise TimeoutError
+            self.read(0.05)
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def begin(self, line):
+        self.shown = ""
+        self.type(line + "\n")
+        # The echo of what was typed is not an answer.
+        self.until(lambda: "\n" in self.shown, 10)
+
+    def do(self, line, limit):
+        """Types a line, answers what is asked, gives the exit code."""
+        self.begin(line)
+        end = time.monotonic() + limit
+        asked, answered = [], 0
+        while True:
+            done = PROMPT.search(self.shown)
+            if done:
+                return int(done.group(1)), asked
+            if time.monotonic() > end:
+                raise TimeoutError
+            if self.read(0.2):
+                continue
+            last = self.shown[answered:].rsplit("\n", 1)[-1]
+            for question, answer in ANSWERS:
+                if re.search(question, last):
+                    asked.append(last.strip())
+                    answered = len(self.shown)
+                    self.type(answer)
+                    break
+
+    def close(self):
+        """Nobody sits at it any more."""
+        os.close(self.fd)
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+def blocks(page, section):
+    """The command blocks of a page: whether it is the server's terminal, the lines."""
+    within, found, lines, kind = section is None, [], None, None
+    for line in open(page, encoding="utf-8").read().split("\n"):
+        if lines is None and line.startswith("#"):
+            if section is not None:
+                depth = len(line) - len(line.lstrip("#"))
+                within = line.lstrip("# ").strip() == section or within and depth > 2
+            continue
+        if lines is None and line.startswith("```sh"):
+            kind, lines = line[5:].strip(), []
+        elif lines is not None and line.startswith("```"):
+            if within:
+                found.append((kind, joined(lines)))
+            lines = None
+        elif lines is not None:
+            lines.append(line)
+    return found
+
+
+def joined(lines):
+    """Lines that end with a backslash go on; what is empty or only a remark is left out."""
+    whole, rest = [], ""
+    for line in lines:
+        rest += line
+        if rest.endswith("\\"):
+            rest = rest[:-1]
+            continue
+        if rest.strip() and not rest.lstrip().startswith("#"):
+            whole.append(rest)
+        rest = ""
+    return whole
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("page")
+    arguments.add_argument("--section")
+    arguments.add_argument("--home", required=True)
+    arguments.add_argument("--path", required=True)
+    arguments.add_argument("--directory")
+    arguments.add_argument("--value", action="append", default=[])
+    arguments.add_argument("--skip", action="append", default=[])
+    arguments.add_argument("--limit", type=float, default=120)
+    arguments.add_argument("--within", type=float)
+    arguments.add_argument("--record")
+    arguments.add_argument("--keep-server", action="store_true", help="end it with SIGINT only when standard input is closed")
+    given = arguments.parse_args()
+    values = dict(pair.split("=", 1) for pair in given.value)
+    environment = {
+        "HOME": given.home, "PATH": f"{given.path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "[[ready $?]] ", "PS2": "", "USER": "ada", "EDITOR": "true",
+    }
+    for name in ("CARGO_TARGET_DIR", "CARGO_HOME", "RUSTUP_HOME", "BUILT"):
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    directory = given.directory or given.home
+    person, servers, table, bad = Terminal(environment, directory), [], [], False
+    begun = time.monotonic()
+    try:
+        for kind, lines in blocks(given.page, given.section):
+            for line in lines:
+                if any(line.startswith(prefix) for prefix in given.skip):
+                    continue
+                typed = re.sub(r"\b[A-Z]{4,}\b", lambda word: values.get(word.group(), word.group()), line)
+                at = time.monotonic()
+                try:
+                    if kind == "server":
+                        server = Terminal(environment, directory)
+                        servers.append(server)
+                        server.begin(typed)
+                        server.until(lambda: "Ctrl-C" in server.shown or PROMPT.search(server.shown), given.limit)
+                        code, asked = (1 if PROMPT.search(server.shown) else 0), []
+                        link = re.search(r"https?://\S+#bootstrap=\S+", server.shown)
+                        if link:
+                            values["LINK"] = link.group()
+                    else:
+                        code, asked = person.do(typed, given.limit)
+                except TimeoutError:
+                    code, asked = "late", []
+                seconds = time.monotonic() - at
+                table.append({"typed": line, "seconds": round(seconds, 1), "code": code, "asked": asked})
+                print(f"{seconds:6.1f} s  {line[:110]}" + "".join(f"\n          asked: {it[:100]}" for it in asked), flush=True)
+                if code != 0:
+                    bad = True
+                    terminal = servers[-1] if kind == "server" else person
+                    print(f"--- ended with {code}; the terminal shows:\n{terminal.shown[-3000:]}", file=sys.stderr)
+                    break
+            if bad:
+                break
+        total = time.monotonic() - begun
+        print(f"{total:6.1f} s in all, {len(table)} commands, {sum(len(it['asked']) for it in table)} questions answered")
+        if given.within and total > given.within:
+            print(f"WRONG: that is more than {given.within:.0f} s")
+            bad = True
+        if given.record:
+            with open(given.record, "w", encoding="utf-8") as file:
+                json.dump({"table": table, "seconds": total, "values": values, "transcript": person.whole}, file)
+    finally:
+        person.close()
+        for server in servers:
+            server.type("\x03")
+            try:
+                server.until(lambda: PROMPT.search(server.shown), 30)
+            except (TimeoutError, SystemExit):
+                bad = True
+            server.close()
+    sys.exit(1 if bad else 0)
+
+
+main()
