@@ -575,7 +575,6 @@ def _():
     sample = call("sample", f"{options.work}/tried")
     call("project clone", sample["project_id"], f"{options.work}/copy")
     assert call("project pull", f"{options.work}/copy", "--project", sample["project_id"])["branch"] == "main"
-    call("project pull", f"{options.work}/copy", "--project", "other", code=4)
 
 
 @part("nodes, numbers, any call, and what cynork says of itself")
