@@ -474,8 +474,8 @@ def drive(cynork, house, work, mode):
     gallery = Gallery(terminal, mode)
     home = f"{work}/home"
     os.makedirs(home, exist_ok=True)
-    said = "stty -a >" + f"{work}/stty; echo ended $?; exec cat"
-    command = f"env XDG_CONFIG_HOME={home} {cynork} --url {facts['base']}; echo ended $?; {said}"
+    # How it ended is said when it is known how the terminal was left.
+    command = f"env XDG_CONFIG_HOME={home} {cynork} --url {facts['base']}; code=$?; stty -a >{work}/stty; echo ended $code; exec cat"
     terminal.open(command, SIZES[0])
 
     # Whoever has no session is asked for a name and a password, which is not shown.
@@ -548,8 +548,10 @@ def drive(cynork, house, work, mode):
     with open(f"{work}/stty") as file:
         modes = file.read()
     if not re.search(r"(?<!-)icanon", modes) or not re.search(r"(?<!-)echo\b", modes):
-        gallery.wrong.append(f"the terminal was not given back: {modes}")
-    print(f"{gallery.count} screens of {len(SIZES)} sizes, {'written' if mode != 'compare' else 'as kept'}")
+        gallery.wrong.append("the terminal, which was not given back")
+        sys.stderr.write(f"NOT SO: the terminal was given back: {modes}\n")
+    came = "written" if mode != "compare" else f"not as kept: {', '.join(gallery.wrong)}" if gallery.wrong else "as kept"
+    print(f"{gallery.count} screens of {len(SIZES)} sizes, {came}")
     sys.exit(bool(gallery.wrong))
 
 

@@ -142,8 +142,16 @@ async fn run(
             match want {
                 Want::Quit => return leave(&state, ears).await,
                 Want::Clear => tty.clear()?,
+                Want::Suspend => tty.suspend()?,
                 other => hands.work(&context.client, other),
             }
+        }
+        // Of several changes of its size in a row a terminal may tell an older one last.
+        if let Ok(size) = tty.size()
+            && size != state.size
+        {
+            wants = update(&mut state, Message::Resized(size));
+            continue;
         }
         if state.changed && drawn_at.is_none_or(|then| then.elapsed() >= FRAME) {
             state.changed = false;
@@ -212,7 +220,7 @@ impl Hands {
                 let listening = self.tasks.spawn(listen(client, after, tell));
                 self.listener = Some(listening.abort_handle());
             }
-            Want::Clear | Want::Quit => {}
+            Want::Clear | Want::Suspend | Want::Quit => {}
         }
     }
 }

@@ -36,6 +36,7 @@ pub(super) enum Command {
     Follow,
     GoToTask,
     Refresh,
+    Suspend,
 }
 
 /// A key.
@@ -131,6 +132,7 @@ pub(super) const KEYS: &[(&str, &[Binding])] = &[
             row(Command::Follow, &[Letter('f')], "f", "follow a log, or not"),
             row(Command::GoToTask, &[Letter('o')], "o", "from the inbox to the task"),
             row(Command::Refresh, &[Control('l'), Code(KeyCode::F(5))], "^l", "ask for all anew"),
+            row(Command::Suspend, &[Control('z')], "^z", "to the shell; fg comes back"),
             row(Command::Help, &[Letter('?'), Code(KeyCode::F(1))], "?", "this help"),
             row(Command::Quit, &[Letter('q'), Control('c')], "q ^c", "quit"),
         ],

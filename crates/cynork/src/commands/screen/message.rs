@@ -54,6 +54,8 @@ pub(super) enum Want {
     LogIn { handle: String, password: SecretString },
     /// The whole screen drawn anew.
     Clear,
+    /// The shell, until it calls back.
+    Suspend,
     /// The end.
     Quit,
 }

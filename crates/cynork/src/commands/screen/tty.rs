@@ -24,6 +24,7 @@ use ratatui::{
     },
     layout::{Position, Rect},
 };
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
@@ -51,11 +52,8 @@ impl Tty {
             give_back();
             before(panic);
         }));
-        enable_raw_mode()?;
-        let begun =
-            execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste);
-        let made =
-            begun.and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))));
+        let made = begin()
+            .and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))));
         match made {
             Ok(terminal) => Ok(Self { terminal, done: Arc::default(), shown: None }),
             Err(error) => {
@@ -114,6 +112,14 @@ impl Tty {
         Ok(drawn)
     }
 
+    /// Gives the terminal to the shell, and takes it again when the shell calls back.
+    pub(super) fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        kill_process(getpid(), Signal::TSTP)?;
+        begin()?;
+        self.clear()
+    }
+
     /// Forgets what is shown, so that all of it is sent again.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.shown = None;
@@ -126,6 +132,12 @@ impl Drop for Tty {
         self.done.store(true, Ordering::Relaxed);
         give_back();
     }
+}
+
+/// Takes the keyboard, the mouse and the whole of the screen.
+fn begin() -> io::Result<()> {
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste)
 }
 
 /// Gives the terminal back as it was; what cannot be given back any more is nobody's.

@@ -210,6 +210,9 @@ fn press(state: &mut State, mut key: KeyEvent, wants: &mut Vec<Want>) {
         key.modifiers.remove(KeyModifiers::ALT);
     }
     let command = keys::command(key);
+    if command == Some(Command::Suspend) {
+        return wants.push(Want::Suspend);
+    }
     let control = !matches!(key.code, KeyCode::Char('q'));
     if command == Some(Command::Quit) && (control || state.size.is_too_small()) {
         return wants.push(Want::Quit);

@@ -486,6 +486,18 @@ fn differences_are_coloured_unless_nobody_wants_colours() {
 }
 
 #[test]
+fn the_shell_is_a_key_away_wherever_one_is() {
+    for keys in ["", "<Enter>", "/abc", "2a", "?"] {
+        let mut stage = Stage::new(80, 24);
+        list(&mut stage);
+        stage.press(keys);
+        stage.wanted();
+        stage.tell(Message::Key(KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL)));
+        assert!(matches!(stage.wanted().as_slice(), [Want::Suspend]), "{keys}");
+    }
+}
+
+#[test]
 fn it_ends_by_q_and_by_control_c_wherever_one_is() {
     for keys in ["q", "<^c>", "<Enter>q", "/abc<^c>", "2a<^c>", "?<^c>"] {
         let mut stage = Stage::new(80, 24);
