@@ -54,8 +54,6 @@ const LAST_WORDS: Duration = Duration::from_millis(1500);
 pub(crate) struct Job {
     pub(crate) kept: Kept,
     pub(crate) dir: JobDir,
-    /// Whether an earlier start of the job told of it already.
-    begun_before: bool,
     outbox: Arc<Outbox>,
     phase: Mutex<JobPhase>,
     asking: AtomicU32,
@@ -86,21 +84,21 @@ pub(crate) enum Fate {
 impl Job {
     /// A job that was just claimed.
     pub(crate) fn new(kept: Kept, dir: JobDir) -> Arc<Self> {
-        Self::make(kept, dir, false)
+        let outbox = Outbox::new(kept.claimed.clone(), dir.events());
+        Self::make(kept, dir, outbox)
     }
 
     /// A job that was begun before.
     pub(crate) fn again(kept: Kept, dir: JobDir) -> Arc<Self> {
-        Self::make(kept, dir, true)
+        let outbox = Outbox::again(kept.claimed.clone(), dir.events());
+        Self::make(kept, dir, outbox)
     }
 
-    fn make(kept: Kept, dir: JobDir, begun_before: bool) -> Arc<Self> {
-        let outbox = Arc::new(Outbox::new(kept.claimed.clone()));
+    fn make(kept: Kept, dir: JobDir, outbox: Outbox) -> Arc<Self> {
         Arc::new(Self {
             kept,
             dir,
-            begun_before,
-            outbox,
+            outbox: Arc::new(outbox),
             phase: Mutex::new(JobPhase::Preparing),
             asking: AtomicU32::new(0),
             halt: OnceLock::new(),
@@ -172,8 +170,7 @@ impl Job {
 
 /// Does a job, or goes on with it.
 pub(crate) async fn run(node: &Arc<Node>, job: &Arc<Job>) -> Fate {
-    let mut sending =
-        pin!(job.outbox.send(&node.client, job.id(), job.fencing_token(), job.begun_before));
+    let mut sending = pin!(job.outbox.send(&node.client, job.id(), job.fencing_token()));
     let fate = {
         let work = Box::pin(async {
             let result = result(node, job).await;

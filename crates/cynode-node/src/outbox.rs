@@ -1,8 +1,11 @@
-//! Events on their way to the orchestrator: in order, in batches, again until they are acknowledged, and never more of them
-//! in memory than there is room for.
+//! Events on their way to the orchestrator: in order, in batches, again until they are acknowledged, also by the next process, and never
+//! more of them in memory than there is room for.
+
+mod spool;
 
 use std::{
     collections::VecDeque,
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -17,6 +20,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+use self::spool::{Earlier, Spool};
 use crate::{
     client::{Client, ClientError, until_answered},
     clock::Moment,
@@ -40,10 +44,15 @@ const MERGE_BYTES: usize = 4 * 1024;
 /// Most bytes that wait.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
+/// From this size on, the file is written anew without what was stored.
+const SPOOL_BYTES: usize = 2 * QUEUE_BYTES;
+
 /// The events of one job.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     claimed: Moment,
+    /// What an earlier process left, until the orchestrator has said what of it arrived.
+    earlier: Mutex<Option<Earlier>>,
     queue: Mutex<Queue>,
     /// Something was put in, or is wanted at once.
     wake: Notify,
@@ -57,11 +66,22 @@ pub(crate) struct Outbox {
 pub(crate) struct Unwanted;
 
 impl Outbox {
-    /// For a job that was claimed then.
-    pub(crate) fn new(claimed: Moment) -> Self {
+    /// For a job that was claimed then; its events wait in this file.
+    pub(crate) fn new(claimed: Moment, file: PathBuf) -> Self {
+        Self::make(claimed, Spool::new(file), None)
+    }
+
+    /// For a job that an earlier process told of.
+    pub(crate) fn again(claimed: Moment, file: PathBuf) -> Self {
+        let (spool, earlier) = Spool::again(file);
+        Self::make(claimed, spool, Some(earlier))
+    }
+
+    fn make(claimed: Moment, spool: Spool, earlier: Option<Earlier>) -> Self {
         Self {
             claimed,
-            queue: Mutex::new(Queue::new(QUEUE_BYTES)),
+            earlier: Mutex::new(earlier),
+            queue: Mutex::new(Queue::new(QUEUE_BYTES, Some(spool))),
             wake: Notify::new(),
             still: Notify::new(),
             hurry: AtomicBool::new(false),
@@ -89,7 +109,7 @@ impl Outbox {
         let empty = async {
             loop {
                 let still = self.still.notified();
-                if lock(&self.queue).is_empty() {
+                if lock(&self.earlier).is_none() && lock(&self.queue).is_empty() {
                     return;
                 }
                 still.await;
@@ -100,22 +120,23 @@ impl Outbox {
         }
     }
 
-    /// Sends until it is dropped, or until nothing more is wanted. Whether the job was begun by an earlier process makes a
-    /// difference: then the orchestrator says which number comes next.
-    pub(crate) async fn send(
-        &self,
-        client: &Client,
-        job: JobId,
-        fencing_token: i64,
-        begun_before: bool,
-    ) -> Unwanted {
-        if begun_before {
+    /// Sends until it is dropped, or until nothing more is wanted. For a job that an earlier process told of, the orchestrator first
+    /// says which number comes next.
+    pub(crate) async fn send(&self, client: &Client, job: JobId, fencing_token: i64) -> Unwanted {
+        if lock(&self.earlier).is_some() {
             let ask = JobEvents { fencing_token, first: 0, events: Vec::new() };
             match until_answered(|| client.events(job, &ask)).await {
-                Ok(stored) => lock(&self.queue).expect_next(stored.next),
+                Ok(stored) => {
+                    let mut earlier = lock(&self.earlier);
+                    lock(&self.queue).go_on(stored.next, earlier.take().unwrap_or_default());
+                }
                 Err(error) if error.is_gone() => return self.unwanted(),
-                Err(error) => Self::complain(&error),
+                Err(error) => {
+                    Self::complain(&error);
+                    *lock(&self.earlier) = None;
+                }
             }
+            self.still.notify_waiters();
         }
         loop {
             self.gather().await;
@@ -152,6 +173,7 @@ impl Outbox {
     }
 
     fn unwanted(&self) -> Unwanted {
+        *lock(&self.earlier) = None;
         lock(&self.queue).close();
         self.still.notify_waiters();
         Unwanted
@@ -162,10 +184,29 @@ impl Outbox {
     }
 }
 
+/// An event that waits.
+#[derive(Debug)]
+struct Waiting {
+    event: JobEvent,
+    /// Roughly how many bytes it has.
+    size: usize,
+    /// Up to which place of the file everything is said with it; 0 for what is not in the file.
+    place: u64,
+}
+
+impl Waiting {
+    fn new(event: JobEvent, place: u64) -> Self {
+        Self { size: size(&event.what), event, place }
+    }
+}
+
 /// What waits. Events get their number when they are first sent, so that what is left out before leaves no gap.
 #[derive(Debug)]
 struct Queue {
-    events: VecDeque<(JobEvent, usize)>,
+    events: VecDeque<Waiting>,
+    spool: Option<Spool>,
+    /// The last place of the file that is said with what was sent.
+    through: u64,
     bytes: usize,
     most: usize,
     /// The number of the first one.
@@ -176,8 +217,17 @@ struct Queue {
 }
 
 impl Queue {
-    const fn new(most: usize) -> Self {
-        Self { events: VecDeque::new(), bytes: 0, most, next: 0, sent: 0, closed: false }
+    const fn new(most: usize, spool: Option<Spool>) -> Self {
+        Self {
+            events: VecDeque::new(),
+            spool,
+            through: 0,
+            bytes: 0,
+            most,
+            next: 0,
+            sent: 0,
+            closed: false,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -190,6 +240,7 @@ impl Queue {
 
     fn close(&mut self) {
         self.closed = true;
+        self.spool = None;
         self.events.clear();
         self.bytes = 0;
         self.sent = 0;
@@ -201,30 +252,38 @@ impl Queue {
         }
         let at_ms = event.at_ms;
         let cut = shorten(&mut event.what);
-        if !self.merged(&event) {
-            self.put(event);
+        let place = self.keep(&event);
+        if !self.merged(&event, place) {
+            self.put(event, place);
         }
         if cut > 0 {
-            self.put(JobEvent { at_ms, what: Happened::Truncated { bytes: cut } });
+            let mark = JobEvent { at_ms, what: Happened::Truncated { bytes: cut } };
+            let place = self.keep(&mark);
+            self.put(mark, place);
         }
         if self.bytes > self.most {
             self.make_room();
         }
     }
 
-    fn put(&mut self, event: JobEvent) {
-        let size = size(&event.what);
-        self.bytes += size;
-        self.events.push_back((event, size));
+    /// Writes an event down; gives its place in the file.
+    fn keep(&mut self, event: &JobEvent) -> u64 {
+        self.spool.as_mut().map_or(0, |spool| spool.event(event))
+    }
+
+    fn put(&mut self, event: JobEvent, place: u64) {
+        let waiting = Waiting::new(event, place);
+        self.bytes += waiting.size;
+        self.events.push_back(waiting);
     }
 
     /// Adds words to those before, when they are of the same kind and were not sent.
-    fn merged(&mut self, event: &JobEvent) -> bool {
+    fn merged(&mut self, event: &JobEvent, place: u64) -> bool {
         if self.events.len() == self.sent {
             return false;
         }
-        let Some((last, size)) = self.events.back_mut() else { return false };
-        let more = match (&mut last.what, &event.what) {
+        let Some(last) = self.events.back_mut() else { return false };
+        let more = match (&mut last.event.what, &event.what) {
             (Happened::Said { text }, Happened::Said { text: more })
             | (Happened::Thought { text }, Happened::Thought { text: more }) => (text, more),
             (Happened::Output { stream, text }, Happened::Output { stream: same, text: more })
@@ -239,7 +298,8 @@ impl Queue {
             return false;
         }
         text.push_str(more);
-        *size += more.len();
+        last.size += more.len();
+        last.place = place;
         self.bytes += more.len();
         true
     }
@@ -250,26 +310,27 @@ impl Queue {
             let mut left_out = 0_u64;
             let mut place = None;
             let mut kept = VecDeque::with_capacity(self.events.len());
-            for (at, (event, size)) in self.events.drain(..).enumerate() {
+            for (at, waiting) in self.events.drain(..).enumerate() {
                 let full = self.bytes > self.most / 2;
-                let is_mark = matches!(event.what, Happened::Truncated { .. });
-                if at < self.sent || !full || !(spare(&event.what) || is_mark) {
-                    kept.push_back((event, size));
+                let what = &waiting.event.what;
+                let is_mark = matches!(what, Happened::Truncated { .. });
+                if at < self.sent || !full || !(spare(what) || is_mark) {
+                    kept.push_back(waiting);
                     continue;
                 }
-                self.bytes -= size;
-                left_out += match event.what {
-                    Happened::Truncated { bytes } => bytes,
-                    _ => size as u64,
+                self.bytes -= waiting.size;
+                left_out += match what {
+                    Happened::Truncated { bytes } => *bytes,
+                    _ => waiting.size as u64,
                 };
-                place.get_or_insert((kept.len(), event.at_ms));
+                place.get_or_insert((kept.len(), waiting.event.at_ms));
             }
             self.events = kept;
             if let Some((place, at_ms)) = place {
                 let mark = JobEvent { at_ms, what: Happened::Truncated { bytes: left_out } };
-                let size = size(&mark.what);
-                self.bytes += size;
-                self.events.insert(place, (mark, size));
+                let mark = Waiting::new(mark, 0);
+                self.bytes += mark.size;
+                self.events.insert(place, mark);
             }
             if self.bytes <= self.most {
                 return;
@@ -281,14 +342,19 @@ impl Queue {
     fn batch(&mut self) -> (u64, Vec<JobEvent>) {
         if self.sent == 0 {
             let mut bytes = 0;
-            let fits = self.events.iter().take(BATCH_EVENTS).take_while(|(_, size)| {
+            let fits = self.events.iter().take(BATCH_EVENTS).take_while(|waiting| {
                 let first = bytes == 0;
-                bytes += size;
+                bytes += waiting.size;
                 first || bytes <= BATCH_BYTES
             });
-            self.sent = fits.count();
+            let places = fits.map(|waiting| waiting.place);
+            (self.sent, self.through) =
+                places.fold((0, self.through), |(count, most), place| (count + 1, most.max(place)));
+            if let Some(spool) = self.spool.as_mut().filter(|_| self.sent > 0) {
+                spool.sent(self.next + self.sent as u64, self.through);
+            }
         }
-        let events = self.events.iter().take(self.sent).map(|(event, _)| event.clone());
+        let events = self.events.iter().take(self.sent).map(|waiting| waiting.event.clone());
         (self.next, events.collect())
     }
 
@@ -298,35 +364,54 @@ impl Queue {
         self.drop_first(known.min(self.sent));
         self.next = next;
         self.sent = 0;
+        self.tidy();
     }
 
-    /// Only used before anything was sent.
-    const fn expect_next(&mut self, next: u64) {
+    /// Writes the file anew when it says nothing that is still wanted, or much that is not.
+    fn tidy(&mut self) {
+        if let Some(spool) = &mut self.spool
+            && (self.events.is_empty() || spool.bytes() > SPOOL_BYTES)
+        {
+            let places = spool.only(self.events.iter().map(|waiting| &waiting.event));
+            self.events.iter_mut().zip(places).for_each(|(waiting, place)| waiting.place = place);
+            self.through = 0;
+        }
+    }
+
+    /// Goes on behind an earlier process, with what of it did not arrive. Only used before anything was sent.
+    fn go_on(&mut self, next: u64, earlier: Earlier) {
         self.next = next;
+        for (place, event) in earlier.behind(next).rev() {
+            let waiting = Waiting::new(event, place);
+            self.bytes += waiting.size;
+            self.events.push_front(waiting);
+        }
+        if self.bytes > self.most {
+            self.make_room();
+        }
+        self.tidy();
     }
 
     /// Leaves out what was sent.
     fn give_up(&mut self, count: usize) {
-        let bytes: usize = self.events.iter().take(count).map(|(_, size)| size).sum();
-        let at_ms = self.events.front().map_or(0, |(event, _)| event.at_ms);
-        let only_a_mark = count == 1
-            && matches!(
-                self.events.front(),
-                Some((JobEvent { what: Happened::Truncated { .. }, .. }, _))
-            );
+        let bytes: usize = self.events.iter().take(count).map(|waiting| waiting.size).sum();
+        let first = self.events.front().map(|waiting| &waiting.event);
+        let at_ms = first.map_or(0, |event| event.at_ms);
+        let is_mark = first.is_some_and(|it| matches!(it.what, Happened::Truncated { .. }));
+        let only_a_mark = count == 1 && is_mark;
         self.drop_first(count);
         self.sent = 0;
         if !only_a_mark {
             let mark = JobEvent { at_ms, what: Happened::Truncated { bytes: bytes as u64 } };
-            let size = size(&mark.what);
-            self.bytes += size;
-            self.events.push_front((mark, size));
+            let mark = Waiting::new(mark, 0);
+            self.bytes += mark.size;
+            self.events.push_front(mark);
         }
     }
 
     fn drop_first(&mut self, count: usize) {
-        for (_, size) in self.events.drain(..count.min(self.events.len())) {
-            self.bytes -= size;
+        for waiting in self.events.drain(..count.min(self.events.len())) {
+            self.bytes -= waiting.size;
         }
     }
 }
@@ -413,7 +498,7 @@ mod tests {
 
     #[test]
     fn words_that_follow_each_other_are_one_event_until_they_are_sent() {
-        let mut queue = Queue::new(1 << 20);
+        let mut queue = Queue::new(1 << 20, None);
         queue.push(output("a"));
         queue.push(output("b"));
         assert_eq!(texts(&queue.batch().1), ["ab"]);
@@ -426,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_orchestrator_says_what_it_has() {
-        let mut queue = Queue::new(1 << 20);
+        let mut queue = Queue::new(1 << 20, None);
         for text in ["a", "b", "c"] {
             queue.push(note(text));
         }
@@ -438,7 +523,7 @@ mod tests {
 
     #[test]
     fn when_there_is_no_room_the_oldest_output_goes_and_a_mark_stays() {
-        let mut queue = Queue::new(2_000);
+        let mut queue = Queue::new(2_000, None);
         queue.push(note("begin"));
         for at in 0..8 {
             queue.push(output(&format!("{at}").repeat(500)));
@@ -454,7 +539,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_does_not_stop_the_rest() {
-        let mut queue = Queue::new(1 << 20);
+        let mut queue = Queue::new(1 << 20, None);
         queue.push(note("bad"));
         let sent = queue.batch().1.len();
         queue.push(note("good"));
@@ -465,12 +550,90 @@ mod tests {
         assert_eq!(texts(&queue.batch().1), ["good"]);
     }
 
+    #[test]
+    fn what_a_killed_process_had_not_sent_is_sent_by_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("events");
+        let mut queue = Queue::new(1 << 20, Some(Spool::new(file.clone())));
+        queue.push(output("a"));
+        queue.push(output("b"));
+        queue.push(note("n"));
+        assert_eq!(texts(&queue.batch().1), ["ab", "n"]);
+        queue.push(note("later"));
+        drop(queue);
+        // Killed in the middle of a line.
+        let mut half = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
+        std::io::Write::write_all(&mut half, br#"{"event":{"at_ms":1,"#).unwrap();
+        for (stored, left) in [(0, vec!["a", "b", "n", "later"]), (2, vec!["later"])] {
+            let (spool, earlier) = Spool::again(file.clone());
+            let mut queue = Queue::new(1 << 20, Some(spool));
+            queue.go_on(stored, earlier);
+            let all: Vec<_> = queue.events.iter().map(|waiting| waiting.event.clone()).collect();
+            assert_eq!(texts(&all), left);
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_claim_is_not_taken_for_ones_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("events");
+        Queue::new(1 << 20, Some(Spool::new(file.clone()))).push(note("old"));
+        drop(Spool::new(file.clone()));
+        assert_eq!(Spool::again(file).1.behind(0).count(), 0);
+    }
+
     proptest! {
+        #[test]
+        fn wherever_it_is_killed_everything_arrives_once_and_in_order(
+            steps in proptest::collection::vec((0..6_u8, 1..40_usize), 0..120),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("events");
+            let mut queue = Queue::new(1 << 20, Some(Spool::new(file.clone())));
+            let (mut said, mut stored) = (String::new(), Vec::new());
+            let take = |queue: &mut Queue, stored: &mut Vec<JobEvent>| {
+                let (first, events) = queue.batch();
+                // What it has already, it does not store again.
+                let new = (first..).zip(events).filter(|(number, _)| *number >= stored.len() as u64);
+                let new: Vec<_> = new.map(|(_, event)| event).collect();
+                stored.extend(new);
+                stored.len() as u64
+            };
+            for (step, length) in steps {
+                let words = char::from(b'a' + u8::try_from(said.len() % 26).unwrap()).to_string().repeat(length);
+                match step {
+                    0 | 1 => {
+                        said += &words;
+                        queue.push(if step == 0 { output(&words) } else { note(&words) });
+                    }
+                    2 => { queue.batch(); }
+                    // The orchestrator has them, and nobody heard of it.
+                    3 => { take(&mut queue, &mut stored); }
+                    4 => {
+                        let next = take(&mut queue, &mut stored);
+                        queue.stored(next);
+                    }
+                    _ => {
+                        drop(queue);
+                        let (spool, earlier) = Spool::again(file.clone());
+                        queue = Queue::new(1 << 20, Some(spool));
+                        queue.go_on(stored.len() as u64, earlier);
+                    }
+                }
+            }
+            while !queue.is_empty() {
+                let next = take(&mut queue, &mut stored);
+                queue.stored(next);
+            }
+            prop_assert_eq!(texts(&stored).concat(), said);
+            prop_assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
+        }
+
         #[test]
         fn there_is_never_more_than_fits_and_numbers_have_no_gap(
             steps in proptest::collection::vec((0..4_u8, 0..300_usize), 0..200),
         ) {
-            let mut queue = Queue::new(4_000);
+            let mut queue = Queue::new(4_000, None);
             let mut stored = 0_u64;
             for (step, length) in steps {
                 match step {
@@ -484,7 +647,7 @@ mod tests {
                     }
                     _ => { queue.batch(); }
                 }
-                let counted: usize = queue.events.iter().map(|(_, size)| size).sum();
+                let counted: usize = queue.events.iter().map(|waiting| waiting.size).sum();
                 prop_assert_eq!(counted, queue.bytes);
                 // What is on its way cannot be taken back, so there may be that much more.
                 prop_assert!(queue.bytes <= 4_000 * 2 + 1_000);

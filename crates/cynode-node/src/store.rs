@@ -7,7 +7,7 @@
 //! claim                     the claim that is being made, so that its jobs are not lost when the node is killed
 //! mirrors/<project>.git     what was fetched, one for each project
 //! agents/<name>/            installed agents
-//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, workspace/, home/, out/, source/, sockets/
+//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events, workspace/, home/, out/, source/, sockets/
 //! sandboxes/                what sandboxes stand on
 //! trash/                    what is being removed
 //! ```
@@ -269,6 +269,11 @@ impl JobDir {
 
     pub(crate) fn set_session(&self, session: &str) -> Result<(), StoreError> {
         write_json(&self.0.join("session"), &session)
+    }
+
+    /// Where events wait until the orchestrator has them.
+    pub(crate) fn events(&self) -> PathBuf {
+        self.0.join("events")
     }
 
     pub(crate) fn worked(&self) -> Result<Option<Worked>, StoreError> {

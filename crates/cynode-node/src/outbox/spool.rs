@@ -1,0 +1,189 @@
+//! The file that events wait in, so that a node that is killed does not take along what it had not sent.
+//!
+//! Every event is a line; before events are sent for the first time another line says which ones they are and what numbers they get.
+//! After a kill the orchestrator's next number tells which of the lines it has. The file is written and not synced: it outlives the
+//! process, and not a power cut, for which events are not worth a disk's time.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use cynode_wire::nodes::JobEvent;
+use serde::{Deserialize, Serialize};
+
+/// A line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// It happened.
+    Event(JobEvent),
+    /// They are on their way.
+    Sent(Sent),
+}
+
+/// Events that are sent together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Sent {
+    /// The number behind the last of them.
+    next: u64,
+    /// With how many events of the file, from its first, everything up to them is said.
+    through: u64,
+}
+
+/// What an earlier process had not sent, or does not know to have arrived.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    events: Vec<JobEvent>,
+    sent: Vec<Sent>,
+}
+
+impl Earlier {
+    /// What the orchestrator does not have when it expects this number next; each with its place in the file.
+    pub(super) fn behind(self, next: u64) -> impl DoubleEndedIterator<Item = (u64, JobEvent)> {
+        let arrived = self.sent.iter().filter(|sent| sent.next <= next);
+        let through = arrived.map(|sent| sent.through).max().unwrap_or(0);
+        let events = (1..).zip(self.events).collect::<Vec<_>>().into_iter();
+        events.filter(move |(place, _)| *place > through)
+    }
+}
+
+/// The file of one job.
+#[derive(Debug)]
+pub(super) struct Spool {
+    path: PathBuf,
+    /// None when it could not be written: then events are in memory only.
+    file: Option<File>,
+    /// How many events are in it.
+    events: u64,
+    bytes: usize,
+}
+
+impl Spool {
+    /// Makes the file, without what may be in it.
+    pub(super) fn new(path: PathBuf) -> Self {
+        let mut spool = Self { path, file: None, events: 0, bytes: 0 };
+        spool.attempt(|spool| {
+            let file = private(&spool.path)?;
+            file.set_len(0)?;
+            spool.file = Some(file);
+            Ok(())
+        });
+        spool
+    }
+
+    /// Opens the file, and gives what an earlier process left in it.
+    pub(super) fn again(path: PathBuf) -> (Self, Earlier) {
+        let mut spool = Self { path, file: None, events: 0, bytes: 0 };
+        let mut earlier = Earlier::default();
+        spool.attempt(|spool| {
+            let whole;
+            (earlier, whole) = Earlier::read(&spool.path)?;
+            let mut file = private(&spool.path)?;
+            if !whole {
+                file.write_all(b"\n")?;
+            }
+            spool.events = earlier.events.len() as u64;
+            spool.bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            spool.file = Some(file);
+            Ok(())
+        });
+        (spool, earlier)
+    }
+
+    /// How many bytes it has.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps an event; gives its place.
+    pub(super) fn event(&mut self, event: &JobEvent) -> u64 {
+        self.events += 1;
+        self.append(&Line::Event(event.clone()));
+        self.events
+    }
+
+    /// Keeps that events are about to be sent: those with numbers below `next`, which were said up to this place.
+    pub(super) fn sent(&mut self, next: u64, through: u64) {
+        self.append(&Line::Sent(Sent { next, through }));
+    }
+
+    /// Begins again with these ones alone; gives the place of each.
+    pub(super) fn only<'a>(&mut self, events: impl Iterator<Item = &'a JobEvent>) -> Vec<u64> {
+        let mut text = Vec::new();
+        let mut count = 0;
+        for event in events {
+            count += 1;
+            put(&mut text, &Line::Event(event.clone()));
+        }
+        self.attempt(|spool| {
+            let Some(file) = &spool.file else { return Ok(()) };
+            if text.is_empty() {
+                file.set_len(0)?;
+            } else {
+                // Killed before the file is replaced, nothing is lost: the old one says the same and more.
+                let new = spool.path.with_extension("new");
+                let mut file = private(&new)?;
+                file.set_len(0)?;
+                file.write_all(&text)?;
+                fs::rename(&new, &spool.path)?;
+                spool.file = Some(file);
+            }
+            spool.bytes = text.len();
+            Ok(())
+        });
+        self.events = count;
+        (1..=count).collect()
+    }
+
+    fn append(&mut self, line: &Line) {
+        let mut text = Vec::new();
+        put(&mut text, line);
+        self.bytes += text.len();
+        self.attempt(|spool| spool.file.as_mut().map_or(Ok(()), |file| file.write_all(&text)));
+    }
+
+    /// What cannot be written is not kept. Then there is no file at all, since one that says only a part would be believed.
+    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if let Err(error) = write(self) {
+            let path = self.path.display();
+            tracing::warn!(event = "events.unkept", %path, %error, "events are in memory only");
+            self.file = None;
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Earlier {
+    /// What is in a file, and whether its last line was written to the end.
+    fn read(path: &Path) -> io::Result<(Self, bool)> {
+        let text = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            text => text?,
+        };
+        let whole = text.last().is_none_or(|byte| *byte == b'\n');
+        let mut earlier = Self::default();
+        for line in text.split(|byte| *byte == b'\n') {
+            match serde_json::from_slice(line) {
+                Ok(Line::Event(event)) => earlier.events.push(event),
+                Ok(Line::Sent(sent)) => earlier.sent.push(sent),
+                Err(_) => {}
+            }
+        }
+        Ok((earlier, whole))
+    }
+}
+
+fn put(text: &mut Vec<u8>, line: &Line) {
+    if let Ok(line) = serde_json::to_vec(line) {
+        text.extend(line);
+        text.push(b'\n');
+    }
+}
+
+/// A file that nobody else can read, to be added to.
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
