@@ -4,6 +4,8 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     process::{Child, Stdio},
+    sync::mpsc,
+    thread,
 };
 
 use cynode_testkit::TestDb;
@@ -57,35 +59,46 @@ impl Running {
         answer
     }
 
+    /// What it writes, line by line. It is read at once: whoever writes more than a pipe holds must not wait for us, nor we for him.
+    fn lines(&mut self) -> mpsc::Receiver<String> {
+        let mut stderr = BufReader::new(self.child.stderr.take().unwrap());
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            while stderr.read_line(&mut line).unwrap() > 0 {
+                let _ = tell.send(std::mem::take(&mut line));
+            }
+        });
+        told
+    }
+
     /// Tells it to stop and gives the rest of what it wrote.
-    fn stop(mut self, mut lines: BufReader<std::process::ChildStderr>) -> String {
+    fn stop(mut self, lines: &mpsc::Receiver<String>) -> String {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let mut rest = String::new();
-        lines.read_to_string(&mut rest).unwrap();
+        let rest = lines.iter().collect();
         assert!(self.child.wait().unwrap().success(), "it ended with an error");
         rest
     }
 }
 
 /// Reads lines until one holds `text`.
-fn until(lines: &mut impl BufRead, text: &str) -> String {
+fn until(lines: &mpsc::Receiver<String>, text: &str) -> String {
     let mut all = String::new();
-    loop {
-        let mut line = String::new();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "no line holds {text}:\n{all}");
+    for line in lines {
         all.push_str(&line);
         if line.contains(text) {
             return all;
         }
     }
+    panic!("no line holds {text}:\n{all}");
 }
 
 #[tokio::test]
 async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
     let mut running = Running::start().await;
-    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
-    let mut log = until(&mut lines, "server.started");
+    let lines = running.lines();
+    let mut log = until(&lines, "server.started");
 
     let secrets = [
         "hunter2-planted-password",
@@ -106,7 +119,7 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
     running.send(&format!("GET /v1/users HTTP/1.1\r\nAuthorization: Bearer {token}"), "");
     running.send(&format!("GET /v1/tasks/{key}?project={email}&password={password} HTTP/1.1"), "");
     running.send("POST /v1/sessions HTTP/1.1", &format!(r#"{{"{password}": "{email}" "#));
-    log.push_str(&running.stop(lines));
+    log.push_str(&running.stop(&lines));
 
     assert!(log.lines().count() > 10, "{log}");
     for line in log.lines() {
@@ -121,8 +134,8 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
 #[tokio::test]
 async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
     let mut running = Running::start().await;
-    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
-    let mut log = until(&mut lines, "server.started");
+    let lines = running.lines();
+    let mut log = until(&lines, "server.started");
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let token = cynode_app::tokens::issue(
         cynode_app::tokens::TokenKind::Session,
@@ -133,7 +146,7 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
         token.0.0
     );
     assert!(running.send(&head, "").starts_with("HTTP/1.1 401"));
-    log.push_str(&running.stop(lines));
+    log.push_str(&running.stop(&lines));
     let of_request: Vec<Value> = log
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -152,8 +165,8 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
 #[tokio::test]
 async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
     let mut running = Running::start().await;
-    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
-    let mut log = until(&mut lines, "server.started");
+    let lines = running.lines();
+    let mut log = until(&lines, "server.started");
     assert!(running.send("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 200"));
     running.db.execute("DROP TABLE user_sessions").await;
     let token = cynode_app::tokens::issue(
@@ -164,7 +177,7 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
     let answer = running.send(&head, "");
     assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
     assert!(!answer.contains("user_sessions"), "the cause stays in the log: {answer}");
-    log.push_str(&running.stop(lines));
+    log.push_str(&running.stop(&lines));
     let events: Vec<Value> = log
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
@@ -205,12 +218,12 @@ async fn spans_are_exported_under_the_trace_of_the_request() {
     let trace: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
     let collector = std::thread::spawn(move || collect(&listener, &trace.to_be_bytes()));
     let mut running = Running::start_with(&["--set".into(), endpoint]).await;
-    let mut lines = BufReader::new(running.child.stderr.take().unwrap());
-    until(&mut lines, "server.started");
+    let lines = running.lines();
+    until(&lines, "server.started");
     let head = format!("GET /healthz HTTP/1.1\r\ntraceparent: 00-{trace:032x}-00f067aa0ba902b7-01");
     running.send(&head, "");
     // Stopping exports what is left.
-    running.stop(lines);
+    running.stop(&lines);
     let exported = collector.join().unwrap();
     let text = String::from_utf8_lossy(&exported);
     assert!(text.contains("http.request") && text.contains("cynode"), "{text}");
