@@ -57,7 +57,7 @@ enum Command {
     /// Makes this machine a node of an installation.
     Join(Join),
     /// Takes jobs and does them, until it is told to stop.
-    Run(Layer),
+    Run(Run),
     /// Coding agents on this machine.
     Agents {
         #[command(subcommand)]
@@ -93,6 +93,15 @@ struct Join {
     layer: Layer,
 }
 
+#[derive(Args, Debug)]
+struct Run {
+    /// The orchestrator, if it has another address than when this machine joined.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    layer: Layer,
+}
+
 #[derive(Debug, Subcommand)]
 enum Agents {
     /// Shows the agents that there are recipes for, and which of them are installed.
@@ -116,9 +125,9 @@ impl Cli {
         let environment = Environment::read()?;
         let state = environment.state(self.state.as_deref())?;
         let flags = match &self.command {
-            Command::Run(layer) | Command::Doctor(layer) | Command::Join(Join { layer, .. }) => {
-                layer.clone()
-            }
+            Command::Doctor(layer)
+            | Command::Run(Run { layer, .. })
+            | Command::Join(Join { layer, .. }) => layer.clone(),
             Command::Agents { .. } | Command::Config | Command::Hold { .. } => Layer::default(),
         };
         let layer = environment.layers(flags, self.config.as_deref(), &state)?;
@@ -134,7 +143,7 @@ impl Cli {
         runtime.block_on(async {
             match self.command {
                 Command::Join(flags) => place.join(flags).await,
-                Command::Run(_) => Box::pin(place.run()).await,
+                Command::Run(flags) => Box::pin(place.run(flags.url)).await,
                 Command::Agents { command: Agents::List } => place.list_agents(),
                 Command::Agents { command: Agents::Install { name } } => place.install(&name).await,
                 Command::Doctor(_) => place.doctor().await,
@@ -234,10 +243,23 @@ impl Place {
         say(&format!("{} ({}) is a node of {}", identity.name, identity.node_id, identity.url))
     }
 
-    async fn run(self) -> anyhow::Result<()> {
+    async fn run(self, url: Option<String>) -> anyhow::Result<()> {
         let identity = self.store.identity()?;
-        let identity = identity.context("this machine is no node yet: use `cynode-node join`")?;
+        let mut identity =
+            identity.context("this machine is no node yet: use `cynode-node join`")?;
         let _held = self.store.hold()?;
+        if let Some(url) = url.map(|url| url.trim_end_matches('/').to_owned())
+            && url != identity.url
+        {
+            tracing::info!(
+                event = "orchestrator.moved",
+                from = identity.url,
+                to = url,
+                "it has another address now"
+            );
+            identity.url = url;
+            self.store.set_identity(&identity)?;
+        }
         let key = Key::read(&self.store.key_file())?;
         let ground = self.ground()?;
         let backends = Self::tried(&ground).await?;

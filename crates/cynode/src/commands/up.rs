@@ -257,14 +257,15 @@ async fn node(
         let arguments = state.into_iter().chain(arguments).collect();
         Program { name: "cynode-node", path: path.clone(), arguments, log: log.clone() }
     };
-    let run = program(vec!["run".into()]);
+    let url = format!("http://{}", config.server.internal_listen);
+    // Our port may be another one than when it joined.
+    let run = program(vec!["run".into(), "--url".into(), url.clone().into()]);
     if state.join("node.json").exists() {
         return Ok(Some((None, run)));
     }
     let token = nodes::issue_local_join_token(app, Vec::new()).await?;
     let token_file = dir.join("node-join-token");
     restate::write_secret(&token_file, &token.0)?;
-    let url = format!("http://{}", config.server.internal_listen);
     let mut join: Vec<OsString> = vec!["join".into(), "--url".into(), url.into()];
     join.extend(["--token-file".into(), token_file.into(), "--name".into(), "local".into()]);
     Ok(Some((Some(program(join)), run)))

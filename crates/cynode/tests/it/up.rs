@@ -123,6 +123,33 @@ fn up_takes_over_after_its_process_was_killed() {
     end(child);
 }
 
+/// Waits until the node of this machine belongs to another address than this one, and gives it.
+fn address_of_node(dir: &Path, before: &str) -> String {
+    loop {
+        let text = std::fs::read_to_string(dir.join("node/node.json")).unwrap_or_default();
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        match read["url"].as_str() {
+            Some(url) if url != before => return url.to_owned(),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn the_node_of_this_machine_follows_when_up_has_another_port() {
+    let dir = data_dir();
+    let (child, _) = up(dir.path());
+    let first = address_of_node(dir.path(), "");
+    end(child);
+    let (child, _) = up(dir.path());
+    let node = helper(&child, "cynode-node");
+    let second = address_of_node(dir.path(), &first);
+    let line = std::fs::read(format!("/proc/{}/cmdline", node.as_raw_nonzero())).unwrap();
+    let line = String::from_utf8(line).unwrap().replace('\0', " ");
+    assert!(line.ends_with(&format!("run --url {second} ")), "{line}");
+    end(child);
+}
+
 #[test]
 fn up_ends_and_says_so_when_its_database_dies() {
     let dir = data_dir();
