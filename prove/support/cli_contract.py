@@ -393,6 +393,11 @@ def _():
     call("rule set", "broken", "refuse", "--text", "forbid x;", code=6)
     assert len(call("rule list")["items"]) == 1
     made = call("task create", "UNCLEAR: call tools.", "--project", "web", "--name", "call-tools")
+    # A trace begins at the terminal, given or made up, and the run carries it.
+    traced = call("task create", "UNCLEAR: trace.", "--project", "web", "--name", "traced", "--trace-id", f"{7:032x}")
+    traces = [call("task timeline", it["id"])["trace_id"] for it in (traced, made)]
+    assert traces[0] == f"{7:032x}" and re.fullmatch("[0-9a-f]{32}", traces[1]) and traces[0] != traces[1], traces
+    call("task cancel", traced["id"])
     issued = call("token agent issue", "developer", "--project", "web", "--task", made["id"], "--network", "--model", "sample-fast")
     going["token"], going["agent"] = issued["token"], issued["agent_token_id"]
     assert issued["agent_token_id"] in [it["agent_token_id"] for it in call("token agent list", "--project", "web", "--all")["items"]]

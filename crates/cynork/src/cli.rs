@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use cynode_core::trace::TraceId;
 use secrecy::SecretString;
 
 use crate::{
@@ -58,6 +59,9 @@ pub(crate) struct Globals {
     /// Tells each call on standard error.
     #[arg(long, short, global = true)]
     verbose: bool,
+    /// The trace that this belongs to, 32 hexadecimal digits; else one is made up. A task that is made carries it on.
+    #[arg(long, global = true, value_name = "TRACE")]
+    trace_id: Option<TraceId>,
 }
 
 #[derive(Subcommand)]
@@ -204,6 +208,9 @@ fn begin(cli: Cli, environment: Environment, out: Output) -> Result<()> {
     let url = cli.globals.url.or_else(|| environment.url.clone());
     let url = url.or_else(|| file.kept.url.clone()).unwrap_or_else(|| DEFAULT_URL.to_owned());
     let mut client = Client::new(&address(&url)?)?.telling(cli.globals.verbose);
+    if let Some(trace) = cli.globals.trace_id {
+        client = client.in_trace(trace);
+    }
     // A session is given to the installation that gave it and to no other.
     let ours =
         file.kept.url.as_deref().is_none_or(|kept| kept.trim_end_matches('/') == client.base());

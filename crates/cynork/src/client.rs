@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
+use cynode_core::trace::{TraceId, TraceParent};
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -35,6 +36,8 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     token: Option<SecretString>,
+    /// The trace that all its calls belong to.
+    trace: TraceId,
     /// Whether each call is told on standard error.
     told: bool,
 }
@@ -127,6 +130,15 @@ impl Call {
     }
 }
 
+/// A trace that is nobody's yet.
+fn some_trace() -> TraceId {
+    loop {
+        if let Some(trace) = TraceId::from_u128(rand::random()) {
+            return trace;
+        }
+    }
+}
+
 /// A word as it is written in a path or a query.
 fn encoded(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
@@ -151,7 +163,8 @@ impl Client {
         let http = http
             .build()
             .map_err(|error| Failure::internal(format!("no HTTP client could be made: {error}")))?;
-        Ok(Self { http, base: base.trim_end_matches('/').to_owned(), token: None, told: false })
+        let (base, trace) = (base.trim_end_matches('/').to_owned(), some_trace());
+        Ok(Self { http, base, token: None, trace, told: false })
     }
 
     /// The same, for somebody who has logged in.
@@ -168,9 +181,16 @@ impl Client {
         self
     }
 
+    /// The same; its calls belong to this trace.
+    #[must_use]
+    pub fn in_trace(mut self, trace: TraceId) -> Self {
+        self.trace = trace;
+        self
+    }
+
     /// A client of another installation, told like this one. It has no session: that is for the one that gave it.
     pub fn elsewhere(&self, base: &str) -> Result<Self> {
-        Ok(Self::new(base)?.telling(self.told))
+        Ok(Self::new(base)?.telling(self.told).in_trace(self.trace))
     }
 
     /// Whether somebody has logged in.
@@ -278,6 +298,8 @@ impl Client {
         for (name, value) in &call.headers {
             request = request.header(name, value);
         }
+        let place = TraceParent { trace: self.trace, span: rand::random::<u64>().max(1), flags: 1 };
+        request = request.header("traceparent", place.to_string());
         if method != Method::GET {
             let key =
                 call.key.clone().unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
