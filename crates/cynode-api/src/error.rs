@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::rejection::{BytesRejection, PathRejection, QueryRejection},
-    http::StatusCode,
+    http::{StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
 };
 use cynode_app::Error;
@@ -43,6 +43,7 @@ impl ApiError {
                 Error::Clash(_) => (StatusCode::CONFLICT, "clash"),
                 Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
                 Error::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+                Error::Away { .. } => (StatusCode::SERVICE_UNAVAILABLE, "away"),
                 Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
                 Error::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             },
@@ -61,7 +62,13 @@ impl IntoResponse for ApiError {
             Self::Operation(error) => error.fix().map(str::to_owned),
             Self::Malformed(_) | Self::TooLarge | Self::MediaType => None,
         };
-        problem(status, code, self.to_string(), fix)
+        let mut response = problem(status, code, self.to_string(), fix);
+        if let Self::Operation(Error::Away { after, .. }) = &self {
+            // Never too early, and never at once.
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
+        }
+        response
     }
 }
 
@@ -112,6 +119,31 @@ impl From<BytesRejection> for ApiError {
         match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Self::TooLarge,
             _ => Self::Malformed("the body could not be read to its end".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cynode_app::Error;
+    use cynode_wire::problem::Problem;
+
+    use super::*;
+
+    #[test]
+    fn a_forge_that_is_away_is_told_with_when_to_come_back() {
+        for (after, told) in [(0, "1"), (1500, "2"), (60_000, "60")] {
+            let why = "rate limit".to_owned();
+            let after = Duration::from_millis(after);
+            let error = ApiError::from(Error::Away { after, why });
+            let response = error.into_response();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()[RETRY_AFTER], told);
+            let problem = response.extensions().get::<Arc<Problem>>().unwrap();
+            assert_eq!((problem.code.as_str(), problem.detail.as_str()), ("away", "rate limit"));
+            assert!(problem.fix.as_deref().unwrap().contains("Retry-After"));
         }
     }
 }

@@ -7,6 +7,7 @@ use cynode_core::{
     agents::{AgentKind, AgentRole},
     events::EventKind,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    preferences::resolve_for,
     roles::Role,
     tasks::TaskStateName,
 };
@@ -32,6 +33,7 @@ pub use cynode_db::agent_tokens::{AgentToken, TokenState};
 use crate::{
     App, Bounds, Caller, Ctx, Error,
     context::Told,
+    preferences,
     tokens::{self, Presented, TokenKind},
 };
 
@@ -187,10 +189,11 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
             return Err(Error::not_found("job of this task", job));
         }
     }
-    let profile = body.profile.as_deref().unwrap_or("default");
-    profile
-        .parse::<cynode_core::names::TaskName>()
-        .map_err(|_| Error::Invalid("a profile's name has 1 to 63 of a-z, 0-9 and `-`".into()))?;
+    let mut profile = match body.profile {
+        Some(name) => Profile { name: profile_name(&name)?.into(), network: false },
+        None => preferred(ctx, body.role, caller.user, body.project_id, body.task_id).await?,
+    };
+    profile.network = body.network;
     let agent = Agent {
         token: AgentTokenId::from_uuid(ctx.uuid()),
         role: body.role,
@@ -199,7 +202,7 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
         task: body.task_id,
         run,
         job: body.job_id,
-        profile: Profile { name: profile.into(), network: body.network },
+        profile,
         tools: body.tools.as_deref().map(tools).transpose()?,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
@@ -244,6 +247,7 @@ pub(crate) async fn issue_for_job(
         return Err(Error::Invalid(format!("{} does not work in a sandbox", job.role.as_str())));
     }
     let seconds = job.seconds.clamp(*LIFETIMES.start(), *LIFETIMES.end());
+    let profile = preferred(ctx, job.role, job.user, job.project, Some(job.task)).await?;
     let agent = Agent {
         token: AgentTokenId::from_uuid(ctx.uuid()),
         role: job.role,
@@ -252,7 +256,7 @@ pub(crate) async fn issue_for_job(
         task: Some(job.task),
         run: Some(job.run),
         job: Some(job.job),
-        profile: Profile { name: "default".into(), network: false },
+        profile,
         tools: job.tools.map(tools).transpose()?,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
@@ -280,6 +284,8 @@ pub(crate) async fn issue_for_handoff(
     handoff: ForHandoff<'_>,
 ) -> Result<(AgentTokenId, SecretText), Error> {
     let kind = handoff.role.kind();
+    let ForHandoff { role, user, project, task, .. } = handoff;
+    let profile = preferred(ctx, role, user, project, task).await?;
     let agent = Agent {
         token: AgentTokenId::from_uuid(ctx.uuid()),
         role: handoff.role,
@@ -288,7 +294,7 @@ pub(crate) async fn issue_for_handoff(
         task: handoff.task,
         run: handoff.run,
         job: None,
-        profile: Profile { name: "default".into(), network: false },
+        profile,
         tools: None,
         expires_at: Some(ctx.now + Duration::seconds(LIFETIME.into())),
     };
@@ -298,6 +304,36 @@ pub(crate) async fn issue_for_handoff(
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
     agent_tokens::insert(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))
+}
+
+/// The profile of whoever was given none: the one that the preference `memory.profile` names for this work.
+async fn preferred(
+    ctx: &mut Ctx,
+    role: AgentRole,
+    user: UserId,
+    project: ProjectId,
+    task: Option<TaskId>,
+) -> Result<Profile, Error> {
+    let entries = preferences::entries(ctx.conn(), user, Some(project), task).await?;
+    let held = resolve_for(role, entries).effective;
+    let wish = held.iter().find(|(key, _)| key.as_str() == "memory.profile");
+    let Some(name) = wish.and_then(|(_, held)| held.value.as_str()) else {
+        return Ok(Profile::default());
+    };
+    match profile_name(name) {
+        Ok(name) => Ok(Profile { name: name.into(), ..Profile::default() }),
+        Err(_) => {
+            tracing::warn!(event = "profile.unusable", project.id = %project, "`memory.profile` is not the name of a profile");
+            Ok(Profile::default())
+        }
+    }
+}
+
+fn profile_name(name: &str) -> Result<&str, Error> {
+    let parsed = name.parse::<cynode_core::names::TaskName>();
+    parsed
+        .map(|_| name)
+        .map_err(|_| Error::Invalid("a profile's name has 1 to 63 of a-z, 0-9 and `-`".into()))
 }
 
 /// The models that a token opens. Whether they are there is looked at when it is used: they come and go.

@@ -106,7 +106,9 @@ pub async fn decide(
     let (now, answer) =
         (ctx.now, if body.approved { ApprovalState::Approved } else { ApprovalState::Refused });
     if !approvals::decide(ctx.conn(), id, answer, caller.user, now).await? {
-        return Err(Error::Conflict("the question was answered before, or it is too old"));
+        return Err(Error::Conflict(
+            "the question was answered before, is too old, or whoever asked has ended",
+        ));
     }
     let data = json!({ "approval_id": id, "approved": body.approved });
     let mut told = Told::new(EventKind::ApprovalDecided, data);

@@ -74,6 +74,14 @@ pub enum Error {
     /// What is there does not let it be done, and will not by itself.
     #[error("{0}")]
     Clash(String),
+    /// Somebody outside, without whom it cannot be done, is away or wants to be left alone for a while.
+    #[error("{why}")]
+    Away {
+        /// How long it is best left alone.
+        after: std::time::Duration,
+        /// Who, and why.
+        why: String,
+    },
     /// The database cannot be reached.
     #[error("the database cannot be reached")]
     Unavailable(#[source] anyhow::Error),
@@ -107,6 +115,7 @@ impl Error {
             Self::Taken { .. } => Some("choose another name"),
             Self::Busy => Some("try again in a moment"),
             Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
+            Self::Away { .. } => Some("try again after the seconds that `Retry-After` names"),
             Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
             Self::Held { .. } => Some("stop; the lease ends when its holder is done or dead"),
             Self::Gate(_) => Some("stop; whoever is waited for starts it again"),

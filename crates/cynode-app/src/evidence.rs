@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 
 use cynode_core::{
     agents::AgentRole,
-    evidence::{Check, MOST_CHECKS, Odd, Ran, Tally, is_test, scripts_in},
+    evidence::{
+        Check, How, MOST_CHECKS, Odd, Oddity, Ran, Tally, Touched, is_script, is_test, scripts_in,
+    },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
     tasks::Criterion,
     workflow::{
@@ -207,7 +209,7 @@ pub(crate) async fn record(
     }
     for (number, step) in numbers.iter().zip(&steps) {
         let Some(check) = known.checks.get(*number) else { continue };
-        let holds = check.holds(step.exit_code, &step.output);
+        let holds = check.holds(step.exit_code, &step.output, step.expected);
         let Some((was, rounds)) = known.rounds.get_mut(*number) else { continue };
         let ran = Ran { holds, exit_code: step.exit_code };
         let round = if before {
@@ -312,8 +314,11 @@ pub(crate) async fn must_hold(
             )));
         }
     }
-    if last.is_empty() && !wanted.is_empty() {
-        return Err(Error::Invalid("the task's criteria have checks, and none was run".into()));
+    // Where there are no files nothing can be run, and nobody but a person can take it.
+    if last.is_empty() && !wanted.is_empty() && !evidence::taken_unchecked(conn, task).await? {
+        let why =
+            "the task's criteria have checks, and none was run: a person has to take it as it is";
+        return Err(Error::Invalid(why.into()));
     }
     Ok(())
 }
@@ -321,8 +326,8 @@ pub(crate) async fn must_hold(
 /// What a look at a change found.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// What has to be answered for.
-    pub(crate) odd: Vec<Odd>,
+    /// What has to be answered for, and was not yet.
+    pub(crate) odd: Vec<Oddity>,
     /// Tests that checks run with as they were before.
     pub(crate) put_back: Vec<String>,
 }
@@ -338,7 +343,6 @@ pub(crate) async fn looked_at(
     let grounds = evidence::grounds(&mut conn, task).await?;
     drop(conn);
     let Some(base) = grounds.base else { return Ok(Looked::default()) };
-    let (touched, marks) = app.gate()?.repositories.changes(project, &base, commit).await?;
     let criteria: Vec<Criterion> = serde_json::from_value(grounds.criteria).unwrap_or_default();
     let mut checks: Vec<Check> = criteria.into_iter().filter_map(|it| it.check).collect();
     let mut asked_for: Vec<String> = Vec::new();
@@ -347,26 +351,67 @@ pub(crate) async fn looked_at(
         let files = unit["brief"]["files_to_modify"].clone();
         asked_for.extend(serde_json::from_value::<Vec<String>>(files).unwrap_or_default());
     }
-    let behind = behind(app, project, &base, &checks).await?;
+    let repositories = &app.gate()?.repositories;
+    let (touched, more) = repositories.changes(project, &base, commit, &asked_for).await?;
+    let (mut behind, whole) = behind(app, project, &base, &checks).await?;
+    if !whole {
+        // Any program that was there may stand behind them.
+        let there = touched.iter().filter(|it| it.how != How::Added && is_script(&it.path));
+        behind.extend(there.map(|it| it.path.clone()));
+    }
     let mut odd = cynode_core::evidence::odd(&touched, &checks, &behind, &asked_for);
-    odd.extend(marks);
-    Ok(Looked { odd, put_back: cynode_core::evidence::put_back(&touched, &asked_for) })
+    odd.extend(more);
+    let mut odd: Vec<Oddity> = odd.into_iter().map(|odd| oddity(odd, &touched, commit)).collect();
+    let taken: Vec<Oddity> = grounds.taken.iter().flat_map(oddities).collect();
+    odd.retain(|one| !taken.contains(one));
+    let mut put_back = cynode_core::evidence::put_back(&touched, &asked_for);
+    // Who took what was done to a test has it judged as it is.
+    put_back.retain(|path| !is_taken(path, &touched, &taken));
+    Ok(Looked { odd, put_back })
+}
+
+/// What is odd, with what it is about.
+fn oddity(odd: Odd, touched: &[Touched], commit: &str) -> Oddity {
+    let file = touched.iter().find(|file| file.path == odd.path());
+    let is = file.map_or_else(|| commit.to_owned(), |file| file.is.clone());
+    Oddity { odd, is }
+}
+
+/// What a result has to answer for. What cannot be read is nothing that somebody took.
+fn oddities(listed: &Value) -> Vec<Oddity> {
+    serde_json::from_value(listed.clone()).unwrap_or_default()
+}
+
+/// Whether somebody took what was done to a test, as it is now.
+fn is_taken(path: &str, touched: &[Touched], taken: &[Oddity]) -> bool {
+    let Some(file) = touched.iter().find(|file| file.path == path) else { return false };
+    let about = |one: &&Oddity| one.odd.path() == path && one.is == file.is;
+    taken.iter().filter(about).any(|one| match one.odd {
+        Odd::TestRemoved { .. } | Odd::TestWeakened { .. } | Odd::Unseen { .. } => true,
+        Odd::CheckTouched { .. } | Odd::MergeMarks { .. } => false,
+    })
 }
 
 /// Most files that are read to find what stands behind checks.
-const MOST_BEHIND: usize = 40;
+const MOST_BEHIND: usize = 100;
 
 /// Programs of the repository that stand behind checks: named by what the checks go by, or by one another. As they were before the change.
+/// And whether these are all.
 async fn behind(
     app: &crate::App,
     project: ProjectId,
     base: &str,
     checks: &[Check],
-) -> Result<Vec<String>, Error> {
+) -> Result<(Vec<String>, bool), Error> {
     let mut paths: Vec<String> = Vec::new();
-    let add = |paths: &mut Vec<String>, path: String| {
-        if paths.len() < MOST_BEHIND && !paths.contains(&path) {
-            paths.push(path);
+    let mut whole = true;
+    let mut add = |paths: &mut Vec<String>, path: String| {
+        if paths.len() < MOST_BEHIND || paths.contains(&path) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        } else {
+            whole = false;
         }
     };
     for check in checks {
@@ -376,19 +421,22 @@ async fn behind(
         }
     }
     let first = paths.len();
-    let mut at = 0;
+    let (mut at, mut read) = (0, true);
     while let Some(path) = paths.get(at).cloned() {
         let text = app.gate()?.repositories.read(project, base, &path, MOST_TEXT).await?;
-        for named in text.iter().flat_map(|(text, _)| scripts_in(text)) {
-            add(&mut paths, named);
+        if let Some((text, cut)) = &text {
+            read &= !cut;
+            for named in scripts_in(text) {
+                add(&mut paths, named);
+            }
         }
         at += 1;
     }
-    Ok(paths.split_off(first))
+    Ok((paths.split_off(first), whole && read))
 }
 
 /// Most bytes that are read of a file that stands behind checks.
-const MOST_TEXT: usize = 64 * 1024;
+const MOST_TEXT: usize = 256 * 1024;
 
 /// The checks that the plan asks for of a unit.
 fn planned(payload: &Value) -> Vec<Check> {

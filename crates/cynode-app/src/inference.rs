@@ -418,7 +418,7 @@ impl From<ModelError> for Refused {
 /// Our own failure, as a client is told of it.
 fn ours(error: &Error) -> ModelError {
     let kind = match error {
-        Error::Unavailable(_) => Kind::Unavailable,
+        Error::Away { .. } | Error::Unavailable(_) => Kind::Unavailable,
         Error::Internal(_) => Kind::Upstream,
         _ => Kind::BadRequest,
     };

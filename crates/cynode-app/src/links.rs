@@ -22,7 +22,7 @@ use crate::{
     workflow::signals::{self, Which},
 };
 
-/// How long a link works.
+/// How long a link works at most.
 pub(crate) const LIFETIME: Duration = Duration::hours(24);
 
 /// The form that says yes.
@@ -99,7 +99,7 @@ pub enum Refused {
     #[error("this link is not one of ours")]
     Forged,
     /// Its time is over.
-    #[error("this link is too old")]
+    #[error("this is over: the time in which it could be answered has passed")]
     Expired,
     /// It was used.
     #[error("this link was used already")]

@@ -75,7 +75,7 @@ pub(crate) const fn kind_of(destination: Destination) -> Option<ForgeKind> {
 impl From<ForgeError> for Error {
     fn from(error: ForgeError) -> Self {
         match error {
-            ForgeError::Retry { .. } => Self::Internal(error.into()),
+            ForgeError::Retry { after, why } => Self::Away { after, why },
             ForgeError::Refused(why)
             | ForgeError::Missing(why)
             | ForgeError::Conflict(why)

@@ -176,6 +176,16 @@ impl Repositories {
         args: &[&str],
         most: u64,
     ) -> Result<String, GitError> {
+        self.heard(directory, args, most).await.map(|(text, _)| text)
+    }
+
+    /// The same, and whether that is all.
+    async fn heard(
+        &self,
+        directory: &Path,
+        args: &[&str],
+        most: u64,
+    ) -> Result<(String, bool), GitError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
         let mut child = Self::git(directory).args(args).stderr(Stdio::null()).spawn()?;
         let Some(output) = child.stdout.take() else {
@@ -195,7 +205,7 @@ impl Repositories {
         if whole && !status.success() {
             return Err(GitError::Failed("git could not read the repository".into()));
         }
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        Ok((String::from_utf8_lossy(&text).into_owned(), whole))
     }
 
     async fn run(&self, directory: &Path, args: &[&str]) -> Result<String, GitError> {
@@ -393,38 +403,56 @@ impl Repositories {
         Ok(heads)
     }
 
-    /// What changed between two commits, with the words of tests, and the marks of merges that were left in files.
+    /// What changed between two commits, with the words of tests except of those in `asked_for`, and what is odd about it whatever it is for:
+    /// marks of merges that were left in files, and that not all of it could be seen.
     pub async fn changes(
         &self,
         project: ProjectId,
         base: &str,
         commit: &str,
+        asked_for: &[String],
     ) -> Result<(Vec<Touched>, Vec<Odd>), GitError> {
         let directory = self.of(project);
         let plain = ["diff", "--no-ext-diff", "--no-textconv", "--no-renames"];
-        let args = [&plain[..], &["--name-status", "-z", base, commit]].concat();
-        let listed = self.beginning(&directory, &args, MOST_LISTED).await?;
-        let mut fields = listed.split('\0');
-        let mut touched = Vec::new();
-        while let (Some(how), Some(path)) = (fields.next(), fields.next()) {
-            let how = match how {
-                "A" => How::Added,
-                "D" => How::Removed,
-                _ => How::Changed,
-            };
-            touched.push(Touched { path: path.to_owned(), how, before: None, after: None });
+        let args = [&plain[..], &["--raw", "--no-abbrev", "-z", base, commit]].concat();
+        let (text, whole) = self.heard(&directory, &args, MOST_LISTED).await?;
+        let mut odd = Vec::new();
+        let mut unseen = |why: &str| {
+            odd.push(Odd::Unseen { path: String::new(), why: why.to_owned() });
+        };
+        if !whole {
+            unseen("it touches so many files that not all of them were listed");
         }
-        let tests = touched.iter_mut().filter(|it| it.how == How::Changed && is_test(&it.path));
-        for file in tests.take(MOST_TESTS) {
-            let read = |at: &str, path: &str| (at.to_owned(), path.to_owned());
-            for (at, path) in [read(base, &file.path), read(commit, &file.path)] {
-                let text = self.read(project, &at, &path, MOST_TEXT).await?.map(|(text, _)| text);
-                if at == base { file.before = text } else { file.after = text }
-            }
+        let mut listed = listed(&text);
+        let is_read = |it: &&mut Listed| {
+            let file = &it.touched;
+            file.how == How::Changed && is_test(&file.path) && !asked_for.contains(&file.path)
+        };
+        // Those beyond have no words: nobody takes them for good.
+        for file in listed.iter_mut().filter(is_read).take(MOST_TESTS) {
+            file.touched.before = self.blob(&directory, &file.was).await?;
+            file.touched.after = self.blob(&directory, &file.touched.is).await?;
         }
-        let args = [&plain[..], &["-U0", base, commit]].concat();
-        let text = self.beginning(&directory, &args, MOST_LISTED).await?;
-        Ok((touched, marks(&text)))
+        // Only files that have such lines are shown, whatever git is told about which of them are text.
+        let marked = "-G^(<<<<<<<|>>>>>>>) ";
+        let args = [&plain[..], &["--text", "-U0", marked, base, commit]].concat();
+        let (text, whole) = self.heard(&directory, &args, MOST_LISTED).await?;
+        if !whole {
+            unseen("files with marks of merges are too large to be read to their end");
+        }
+        odd.extend(marks(&text));
+        Ok((listed.into_iter().map(|it| it.touched).collect(), odd))
+    }
+
+    /// All words of a file that git calls so; none when there are too many, or it is no file.
+    async fn blob(&self, directory: &Path, called: &str) -> Result<Option<String>, GitError> {
+        let Some((mode, object)) = called.split_once(' ') else { return Ok(None) };
+        if mode == GITLINK {
+            return Ok(None);
+        }
+        let most = u64::try_from(MOST_TEST).unwrap_or(u64::MAX);
+        let (text, whole) = self.heard(directory, &["cat-file", "blob", object], most).await?;
+        Ok(whole.then_some(text))
     }
 
     /// The files of a commit, at most `most` of them.
@@ -574,6 +602,32 @@ fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// A file that a change touched, and what git calls what it was.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    touched: Touched,
+    was: String,
+}
+
+/// Files in git's list of those that differ (`--raw -z`). What is cut off at the end of it is left out.
+fn listed(text: &str) -> Vec<Listed> {
+    let mut fields = text.split('\0');
+    let mut found = Vec::new();
+    while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
+        let facts: Vec<&str> = facts.trim_start_matches(':').split(' ').collect();
+        let [mode_before, mode, object_before, object, how] = facts.as_slice() else { break };
+        let how = match *how {
+            "A" => How::Added,
+            "D" => How::Removed,
+            _ => How::Changed,
+        };
+        let (path, is) = (path.to_owned(), format!("{mode} {object}"));
+        let touched = Touched { path, how, is, before: None, after: None };
+        found.push(Listed { touched, was: format!("{mode_before} {object_before}") });
+    }
+    found
+}
+
 /// Marks of merges among the lines that a change brings.
 fn marks(diff: &str) -> Vec<Odd> {
     let mut found: Vec<Odd> = Vec::new();
@@ -653,8 +707,12 @@ pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error>
     found.ok_or_else(|| Error::not_found("repository of project", project))
 }
 
-/// Most tests whose words are compared.
-const MOST_TESTS: usize = 60;
+/// Most tests whose words are compared, and most bytes of one.
+const MOST_TESTS: usize = 200;
+const MOST_TEST: usize = 1024 * 1024;
+
+/// The mode of what is a commit of another repository.
+const GITLINK: &str = "160000";
 
 /// Most bytes of git's list of files that are read.
 const MOST_LISTED: u64 = 8 * 1024 * 1024;
@@ -726,6 +784,25 @@ mod tests {
         let stat = counted("3\t1\tsrc/a.rs\n-\t-\tlogo.png\n0\t7\tb\n");
         assert_eq!(stat, DiffStat { files: 3, insertions: 3, deletions: 8 });
         assert_eq!(counted(""), DiffStat::default());
+    }
+
+    #[test]
+    fn what_differs_is_listed_with_what_git_calls_it() {
+        let (one, two) = ("1".repeat(40), "2".repeat(40));
+        let none = "0".repeat(40);
+        let text = format!(
+            ":100644 100755 {one} {two} M\0a b\0:000000 120000 {none} {one} A\0c\0:100644 000000 {two} {none} D\0d\0:1006"
+        );
+        let file = |path: &str, how, was: String, is: String| {
+            let (path, before, after) = (path.to_owned(), None, None);
+            Listed { touched: Touched { path, how, is, before, after }, was }
+        };
+        let meant = [
+            file("a b", How::Changed, format!("100644 {one}"), format!("100755 {two}")),
+            file("c", How::Added, format!("000000 {none}"), format!("120000 {one}")),
+            file("d", How::Removed, format!("100644 {two}"), format!("000000 {none}")),
+        ];
+        assert_eq!(listed(&text), meant);
     }
 
     #[test]

@@ -56,8 +56,10 @@ pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
 #[tracing::instrument(name = "app.tasks.submit", skip_all, fields(project.id = %body.project_id))]
 pub async fn submit(app: &App, request: &Request, body: CreateTask) -> Result<Answer, Error> {
     // A name to be found and dependencies to be looked at need a transaction of their own.
+    // So do checks, which need a place to be run in.
     if body.name.is_some()
         && body.depends_on.is_empty()
+        && body.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
         && let Some(answer) = submit_with_others(app, request, &body).await?
     {
         return Ok(answer);
@@ -106,6 +108,7 @@ pub async fn create(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
 pub(crate) async fn accept(ctx: &mut Ctx, body: CreateTask, user: UserId) -> Result<Task, Error> {
     let given = body.name.is_some();
     let mut task = build(body, user, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
+    can_be_checked(ctx, &task).await?;
     if given {
         store(ctx, &task).await?;
     } else {
@@ -122,9 +125,25 @@ pub(crate) async fn accept_like(
     user: UserId,
 ) -> Result<Task, Error> {
     let mut task = build(body, user, TaskId::from_uuid(ctx.uuid()), ctx.now)?;
+    can_be_checked(ctx, &task).await?;
     task.name = name;
     store_under_a_free_name(ctx, &mut task).await?;
     ask_for(ctx, task).await
+}
+
+/// Refuses checks where there are no files that they could be run over, and never will be by themselves.
+async fn can_be_checked(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+    let project = task.project;
+    if task.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
+        || cynode_db::repositories::get(ctx.conn(), project).await?.is_some()
+        || cynode_db::remotes::get(ctx.conn(), project).await?.is_some()
+    {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "the project has no repository in which a `check` could be run: bring one (`PUT /v1/projects/{project}/repository`), \
+         connect a forge, or leave `check` out of the criteria"
+    )))
 }
 
 /// Asks for the run of a task that was just stored.

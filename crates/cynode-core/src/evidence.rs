@@ -95,10 +95,11 @@ impl Check {
         }
     }
 
-    /// Whether that is how it must end.
-    pub fn holds(&self, exit_code: Option<i32>, output: &str) -> bool {
-        exit_code == Some(self.expect_exit)
-            && self.expect_output.as_deref().is_none_or(|words| output.contains(words))
+    /// Whether that is how it must end. `expected` is whether its words are in all that it wrote, by whoever saw all of it; `output` is what
+    /// was kept of that.
+    pub fn holds(&self, exit_code: Option<i32>, output: &str, expected: Option<bool>) -> bool {
+        let said = |words: &str| expected.unwrap_or_else(|| output.contains(words));
+        exit_code == Some(self.expect_exit) && self.expect_output.as_deref().is_none_or(said)
     }
 
     /// Files that are taken from before the change when it runs: what it names, and what was asked for. Names that are no files there
@@ -180,6 +181,14 @@ impl Check {
         let hidden = |name: &str| !name.ends_with(".toml") || path.starts_with('.');
         let is = |own: &&str| (*own == name && hidden(own)) || module.as_deref() == Some(*own);
         self.overriders().iter().any(is)
+    }
+}
+
+/// An exit code in words. By the custom of shells 128 and a number says that a signal ended it, but a program may give such a code by itself.
+pub fn told_exit(code: i32) -> String {
+    match code {
+        129..=192 => format!("exit code {code} (or killed by signal {})", code - 128),
+        code => format!("exit code {code}"),
     }
 }
 
@@ -298,6 +307,8 @@ pub struct Touched {
     pub path: String,
     /// What was done to it.
     pub how: How,
+    /// What git calls what it is now: its mode and its object.
+    pub is: String,
     /// What it said before, where that matters and is text.
     pub before: Option<String>,
     /// What it says now.
@@ -343,6 +354,24 @@ pub enum Odd {
         /// The line.
         line: usize,
     },
+    /// Nobody could look at all of it, and so nobody knows what else is odd.
+    Unseen {
+        /// Which file; empty when it is the whole change.
+        path: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Something odd about a file as a change leaves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Oddity {
+    /// What is odd.
+    #[serde(flatten)]
+    pub odd: Odd,
+    /// What git calls the file as it is, or the commit where no file is meant: who took one took this and nothing else.
+    #[serde(default)]
+    pub is: String,
 }
 
 impl Odd {
@@ -352,7 +381,8 @@ impl Odd {
             Self::TestRemoved { path }
             | Self::TestWeakened { path, .. }
             | Self::CheckTouched { path }
-            | Self::MergeMarks { path, .. } => path,
+            | Self::MergeMarks { path, .. }
+            | Self::Unseen { path, .. } => path,
         }
     }
 
@@ -373,16 +403,26 @@ impl Odd {
             Self::MergeMarks { path, line } => {
                 format!("`{path}:{line}` still has marks of a merge")
             }
+            Self::Unseen { path, why } if path.is_empty() => {
+                format!("the change could not be looked at as a whole: {why}")
+            }
+            Self::Unseen { path, why } => {
+                format!("what was done to the test `{path}` could not be looked at: {why}")
+            }
         }
     }
 
     /// What to do about it.
-    pub const fn remedy(&self) -> &'static str {
+    pub fn remedy(&self) -> &'static str {
         match self {
             Self::TestRemoved { .. } => "bring it back",
             Self::TestWeakened { .. } => "bring back what it showed, and mend the code instead",
             Self::CheckTouched { .. } => "undo the change",
             Self::MergeMarks { .. } => "decide between both sides and remove the marks",
+            Self::Unseen { path, .. } if path.is_empty() => {
+                "make the change smaller, or have a person look at it"
+            }
+            Self::Unseen { .. } => "leave the test as it was, or have a person look at it",
         }
     }
 }
@@ -468,9 +508,15 @@ pub fn odd(
                 found.push(Odd::TestRemoved { path: path.clone() });
             }
             How::Changed if is_test(&path) && !asked(&path) => {
-                let texts = file.before.as_deref().zip(file.after.as_deref());
-                if let Some(how) = texts.and_then(|(before, after)| weaker(before, after)) {
-                    found.push(Odd::TestWeakened { path: path.clone(), how });
+                match file.before.as_deref().zip(file.after.as_deref()) {
+                    Some((before, after)) => found.extend(
+                        weaker(before, after)
+                            .map(|how| Odd::TestWeakened { path: path.clone(), how }),
+                    ),
+                    None => {
+                        let why = "it is too large, one of too many, or no text".to_owned();
+                        found.push(Odd::Unseen { path: path.clone(), why });
+                    }
                 }
             }
             How::Added | How::Changed | How::Removed => {}

@@ -209,7 +209,7 @@ pub async fn get(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, Db
     .transpose()
 }
 
-/// The questions that wait for an answer, oldest first; of one user's projects when `member` is given.
+/// The questions that wait for an answer and whose asker can still use it, oldest first; of one user's projects when `member` is given.
 #[tracing::instrument(name = "db.approvals.waiting", skip_all)]
 pub async fn waiting(
     conn: &mut Conn,
@@ -223,6 +223,8 @@ pub async fn waiting(
             asked_at, expires_at, decided_by
         FROM approvals a
         WHERE state = 'asked' AND expires_at > $2
+            AND NOT EXISTS (SELECT FROM agent_tokens t WHERE t.agent_token_id = a.agent_token_id
+                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $2))
             AND ($1::uuid IS NULL
                 OR a.project_id IN (SELECT project_id FROM project_members WHERE user_id = $1)
                 OR a.project_id IN (SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
@@ -246,7 +248,7 @@ pub async fn sweep(conn: &mut Conn, before: OffsetDateTime) -> Result<u64, DbErr
     Ok(done.execute(conn).await?.rows_affected())
 }
 
-/// Answers a question that nobody has answered and that is not too old.
+/// Answers a question that nobody has answered, that is not too old, and whose asker can still use the answer.
 #[tracing::instrument(name = "db.approvals.decide", skip_all)]
 pub async fn decide(
     conn: &mut Conn,
@@ -257,8 +259,10 @@ pub async fn decide(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        UPDATE approvals SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
+        UPDATE approvals a SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
         WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4
+            AND NOT EXISTS (SELECT FROM agent_tokens t WHERE t.agent_token_id = a.agent_token_id
+                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $4))
         ",
         id.as_uuid(),
         answer.as_str(),

@@ -71,6 +71,8 @@ pub struct Grounds {
     pub criteria: Value,
     /// What the plan says of its units.
     pub units: Vec<Value>,
+    /// What was odd about results that a person took, a list for each.
+    pub taken: Vec<Value>,
 }
 
 /// What a change of a task is measured by.
@@ -81,7 +83,9 @@ pub async fn grounds(conn: &mut Conn, task: TaskId) -> Result<Grounds, DbError> 
         SELECT t.acceptance_criteria,
             (SELECT first.base FROM jobs first WHERE first.task_id = t.task_id AND first.base IS NOT NULL AND first.evidence_id IS NULL
                 ORDER BY first.started_at LIMIT 1) AS "base",
-            ARRAY(SELECT u.payload FROM work_units u WHERE u.task_id = t.task_id ORDER BY u.position) AS "units!: Vec<Value>"
+            ARRAY(SELECT u.payload FROM work_units u WHERE u.task_id = t.task_id ORDER BY u.position) AS "units!: Vec<Value>",
+            ARRAY(SELECT j.result -> 'odd' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
+                AND j.result -> 'odd' IS NOT NULL) AS "taken!: Vec<Value>"
         FROM tasks t WHERE t.task_id = $1
         "#,
         task.as_uuid(),
@@ -92,6 +96,7 @@ pub async fn grounds(conn: &mut Conn, task: TaskId) -> Result<Grounds, DbError> 
         base: row.base,
         criteria: row.acceptance_criteria,
         units: row.units,
+        taken: row.taken,
     }))
 }
 
@@ -328,7 +333,49 @@ pub async fn note(
     Ok(())
 }
 
-/// Whether a unit's evidence lets it be taken: nothing was gathered, or it is good, or a reason is given for taking it all the same.
+/// Notes that a person took what an attempt of a unit brought, as it is.
+#[tracing::instrument(name = "db.evidence.take", skip_all, fields(task.id = %task, unit = %key))]
+pub async fn take(
+    conn: &mut Conn,
+    task: TaskId,
+    key: &UnitKey,
+    attempt: u32,
+    why: &str,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE jobs j SET taken = left($4, 500) FROM work_units u
+        WHERE u.task_id = $1 AND u.key = $2 AND j.unit_id = u.unit_id AND j.attempt = $3 AND j.evidence_id IS NULL
+        ",
+        task.as_uuid(),
+        key.as_str(),
+        attempt.cast_signed(),
+        why,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether nothing of a task could ever be checked, because its work had no files, and a person took a unit of it as it is.
+#[tracing::instrument(name = "db.evidence.taken_unchecked", skip_all, fields(task.id = %task))]
+pub async fn taken_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let row = sqlx::query!(
+        r#"
+        SELECT coalesce(bool_or(j.taken IS NOT NULL AND u.state = 'done' AND u.attempts = j.attempt), false)
+            AND coalesce(bool_and(j.base IS NULL AND j.result ->> 'commit' IS NULL), true) AS "taken!"
+        FROM work_units u JOIN jobs j USING (unit_id)
+        WHERE u.task_id = $1 AND j.evidence_id IS NULL
+        "#,
+        task.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(row.taken)
+}
+
+/// Whether a unit's evidence lets it be taken: nothing was gathered, or it is good, and nothing is odd; or a reason is given for taking it
+/// all the same.
 #[tracing::instrument(name = "db.evidence.lets_through", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn lets_through(
     conn: &mut Conn,
@@ -346,7 +393,10 @@ pub async fn lets_through(
             UPDATE evidence e SET waived = $4 FROM mine
             WHERE e.evidence_id = mine.evidence_id AND mine.state <> 'passed' AND $4::text IS NOT NULL
         )
-        SELECT coalesce(bool_and(state = 'passed' OR $4::text IS NOT NULL), true) AS "good!" FROM mine
+        SELECT $4::text IS NOT NULL OR (coalesce((SELECT bool_and(state = 'passed') FROM mine), true) AND NOT EXISTS (
+            SELECT FROM jobs j JOIN work_units u USING (unit_id)
+            WHERE u.task_id = $1 AND u.key = $2 AND j.attempt = $3 AND j.evidence_id IS NULL
+                AND jsonb_typeof(j.result -> 'odd') = 'array' AND j.result -> 'odd' <> '[]')) AS "good!"
         "#,
         task.as_uuid(),
         key.as_str(),

@@ -5,6 +5,7 @@ use cynode_core::{
     workflow::waits::WaitReason,
 };
 use cynode_wire::workflow::{EndedWait, Resolution};
+use time::OffsetDateTime;
 
 use crate::{Conn, DbError};
 
@@ -86,20 +87,23 @@ pub struct Asked {
     pub question: Option<String>,
     /// Whether nobody has ended it.
     pub open: bool,
+    /// When it ends by itself, if it does.
+    pub expires_at: Option<OffsetDateTime>,
 }
 
 /// One wait.
 #[tracing::instrument(name = "db.waits.get", skip_all, fields(wait.id = %wait))]
 pub async fn get(conn: &mut Conn, wait: WaitId) -> Result<Option<Asked>, DbError> {
     let row = sqlx::query!(
-        r#"SELECT task_id, reason, question, resolved_at IS NULL AS "open!" FROM waits WHERE wait_id = $1"#,
+        r#"SELECT task_id, reason, question, resolved_at IS NULL AS "open!", expires_at FROM waits WHERE wait_id = $1"#,
         wait.as_uuid(),
     )
     .fetch_optional(conn)
     .await?;
     row.map(|row| {
         let (task, reason) = (TaskId::from_uuid(row.task_id), reason(&row.reason)?);
-        Ok(Asked { task, reason, question: row.question, open: row.open })
+        let (question, open, expires_at) = (row.question, row.open, row.expires_at);
+        Ok(Asked { task, reason, question, open, expires_at })
     })
     .transpose()
 }

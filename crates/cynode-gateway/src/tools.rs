@@ -106,7 +106,7 @@ impl From<Error> for ToolError {
             Error::Gate(_) => "gate",
             Error::Ended => "ended",
             Error::Fenced(_) => "fenced",
-            Error::Unavailable(_) => "unavailable",
+            Error::Away { .. } | Error::Unavailable(_) => "unavailable",
             Error::Internal(_) => "internal",
         };
         if let Error::Internal(cause) | Error::Unavailable(cause) = &error {

@@ -205,6 +205,9 @@ pub enum WorkerError {
     /// The model has a name that no recipe can hold.
     #[error("a model of the name {0:?} cannot be given to an agent")]
     BadModel(String),
+    /// What the work stands on could not be made anew.
+    #[error("the workspace could not be made anew: {0}")]
+    Workspace(String),
     /// There is nobody to be started for such work.
     #[error("nobody is started for such work")]
     Nobody,
@@ -258,9 +261,6 @@ pub fn worker(
             Box::new(acp::Acp::new(recipe, agents))
         }
         WorkerChoice::Command { steps } => Box::new(command::Command::new(steps.clone())),
-        WorkerChoice::Checks { checks, pinned_from: None } => {
-            Box::new(checks::Checks::new(checks.clone(), None))
-        }
         // These need more than a place to run: the job does it.
         WorkerChoice::Checks { .. } | WorkerChoice::Merge => return Err(WorkerError::Nobody),
         WorkerChoice::Scripted { moves, revised } => {

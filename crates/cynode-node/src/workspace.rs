@@ -116,6 +116,18 @@ pub(crate) async fn mirror(
     }
 }
 
+/// The mirror of a project, if it has these commits.
+pub(crate) async fn mirrored(
+    host: &Host,
+    store: &Store,
+    project: ProjectId,
+    commits: &[String],
+) -> Option<PathBuf> {
+    let path = store.mirror(project);
+    let named = commits.iter().all(|commit| checked_commit(commit).is_ok());
+    (named && missing(host, &path, commits).await.is_empty()).then_some(path)
+}
+
 /// Those that the mirror does not have.
 async fn missing<'a>(host: &Host, path: &Path, commits: &'a [String]) -> Vec<&'a String> {
     let mut missing = Vec::new();

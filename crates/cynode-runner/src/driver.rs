@@ -238,18 +238,19 @@ impl Drive {
         let (seen_wakes, trace) = (position.wakes, task.trace_id.clone());
         let body = checkpoint(lease, at, step, seen_wakes, attempt, duration);
         let stored = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
-        let stored = match stored {
-            // The orchestrator will never take this: the task is given up, and why is written down, without the state,
-            // which may be what was too large.
-            Err(ClientError::Refused { status: 400 | 413 | 422, detail }) => {
-                let little = RunState { runner: state.runner.clone(), ..RunState::default() };
-                let step = Step::give_up(little, format!("{}: {detail}", at.node.title()));
-                let body = checkpoint(body.lease, at, step, seen_wakes, attempt, duration);
-                let given_up = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
-                given_up.map(|stored| (stored, body.state))
+        let mut stored = stored.map(|stored| (stored, body.state));
+        // What the orchestrator will never take is followed by something that says why.
+        if let Err(ClientError::Refused { status: status @ (400 | 413 | 422), detail }) = &stored {
+            let instead = nodes::after_refusal(at.node, *status, &state, detail);
+            for step in instead {
+                let body = checkpoint(body.lease.clone(), at, step, seen_wakes, attempt, duration);
+                let again = persist(|| self.shared.client.checkpoint(&body, &trace)).await;
+                stored = again.map(|stored| (stored, body.state));
+                if !matches!(stored, Err(ClientError::Refused { status: 400 | 413 | 422, .. })) {
+                    break;
+                }
             }
-            stored => stored.map(|stored| (stored, body.state)),
-        };
+        }
         let (position, sent) = match stored {
             Ok(stored) => stored,
             Err(ClientError::Fenced(why)) => {

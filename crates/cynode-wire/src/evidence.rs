@@ -1,7 +1,7 @@
 //! Evidence on the wire: what the orchestrator's own checks showed of a commit.
 
 use cynode_core::{
-    evidence::{Check, Odd, Tally},
+    evidence::{Check, Odd, Tally, told_exit},
     ids::EvidenceId,
     workflow::plan::UnitKey,
 };
@@ -107,7 +107,7 @@ pub struct CheckResult {
     pub tally: Tally,
     /// How often it ran.
     pub rounds: u32,
-    /// The exit code of the last run; none when a signal or a limit ended it.
+    /// The exit code of the last run, 128 and the signal when one ended it; none when a limit ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// The SHA-256 of all that the last run wrote.
@@ -165,8 +165,9 @@ impl Evidence {
         }
         for odd in &self.odd {
             let line = if let Odd::MergeMarks { line, .. } = odd { *line } else { 1 };
+            let path = Some(odd.path()).filter(|path| !path.is_empty());
             findings.push(Finding {
-                at: Some(format!("{}:{line}", odd.path())),
+                at: path.map(|path| format!("{path}:{line}")),
                 how_to_fix: Some(odd.remedy().to_owned()),
                 ..Finding::new(Severity::Critical, odd.told())
             });
@@ -191,8 +192,8 @@ fn failed(told: &str, result: &CheckResult) -> String {
         Some(code) if code == result.check.expect_exit => {
             "the words it must write are missing".to_owned()
         }
-        Some(code) => format!("exit code {code}, expected {}", result.check.expect_exit),
-        None => "ended by a signal or a limit".to_owned(),
+        Some(code) => format!("{}, expected {}", told_exit(code), result.check.expect_exit),
+        None => "ended by a limit, or never begun".to_owned(),
     };
     let from = result.excerpt.char_indices().rev().nth(MOST_WORDS).map_or(0, |(at, _)| at);
     let words = result.excerpt[from..].trim();

@@ -574,10 +574,14 @@ pub struct Conflict {
 pub struct StepOutcome {
     /// The command.
     pub argv: Vec<String>,
-    /// Its exit code; none when a signal or a limit ended it.
+    /// Its exit code; 128 and the signal when one ended it, which is what shells say and what some programs give by themselves; none
+    /// when a limit ended it.
     pub exit_code: Option<i32>,
     /// The end of what it wrote.
     pub output: String,
+    /// Whether the words that it must write are in all that it wrote; none when there are no such words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<bool>,
     /// The SHA-256 of all that it wrote, in hexadecimal.
     #[serde(default)]
     pub sha256: String,

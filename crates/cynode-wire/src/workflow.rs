@@ -218,6 +218,9 @@ pub enum Effect {
         /// Why it is taken though its evidence is not good: a person's word, or a policy's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waived: Option<String>,
+        /// Whether a person said so: then what is odd about it is taken for the whole task, as it is.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_person: bool,
     },
     /// A unit is given up.
     FailUnit {

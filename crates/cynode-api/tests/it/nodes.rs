@@ -214,6 +214,33 @@ async fn a_node_is_told_all_that_it_needs_and_its_agents_token_ends_with_the_job
 }
 
 #[tokio::test]
+async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a", "b", "c", "d"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 9).await;
+    let mut profiles = Vec::new();
+    let of_project = format!("project&scope_id={}", drive.project);
+    let of_task = format!("task&scope_id={}", drive.task);
+    // Nobody wishes anything; then the installation, the project, and the task something that is no name.
+    let wishes = [("", ""), ("system", "house"), (&of_project, "careful"), (&of_task, "NO NAME")];
+    for (number, (scope, name)) in (1..).zip(wishes) {
+        if !scope.is_empty() {
+            let place = format!("/v1/preferences/memory.profile?scope_type={scope}");
+            let body = json!({ "value": name, "expected_version": 0 });
+            drive.admin.put(&place, body).await.expect(200);
+        }
+        let job = node.claim(number, 1).await.remove(0);
+        let token = job["agent_token_id"].as_str().unwrap();
+        let all = format!("/v1/agent-tokens?project_id={}&all=true&limit=200", drive.project);
+        let listed = drive.admin.get(&all).await.expect(200).json();
+        let all = listed["items"].as_array().unwrap().iter();
+        let mine = all.filter(|it| it["agent_token_id"] == token).map(|it| it["profile"].clone());
+        profiles.extend(mine);
+    }
+    assert_eq!(profiles, ["default", "house", "careful", "default"]);
+}
+
+#[tokio::test]
 async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let drive = Drive::new().await;
     let mut wanted = work();
@@ -331,6 +358,14 @@ async fn a_person_sees_the_exact_command_and_the_answer_holds_for_the_job() {
     }
     let other = node.client.post(&permission, ask("rm -r src")).await.expect(200).json();
     assert_eq!(other, json!({ "answer": "waiting" }));
+    // Who does not work any more needs no answer.
+    let open = drive.admin.get("/v1/approvals").await.expect(200).json();
+    let id = open["items"][0]["approval_id"].as_str().unwrap().to_owned();
+    let done = json!({ "fencing_token": job["fencing_token"], "outcome": "failed", "result": { "stop": "cancelled" } });
+    node.client.post(&path(&job, "result"), done).await.expect(200);
+    assert_eq!(drive.admin.get("/v1/approvals").await.expect(200).json()["items"], json!([]));
+    let yes = json!({ "approved": true });
+    drive.admin.post(&format!("/v1/approvals/{id}"), yes).await.expect(409);
 }
 
 pub(crate) fn git(directory: &Path, args: &[&str]) -> String {

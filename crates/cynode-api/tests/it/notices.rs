@@ -768,9 +768,26 @@ async fn a_forged_or_old_link_is_refused_with_a_page_that_says_so() {
     app.clock.advance(time::Duration::hours(24));
     for reply in [open(app, &link).await, submit(app, &link, "decision=approve").await] {
         assert_eq!(reply.status, 410);
-        assert!(words(&reply).contains("this link is too old"));
+        assert!(words(&reply).contains("this is over"));
     }
     assert_eq!(scene.waits_open().await, 1);
+}
+
+#[tokio::test]
+async fn a_link_does_not_outlive_what_it_answers() {
+    let scene = Scene::new().await;
+    asked(&scene.drive, &json!({ "command": "rm -rf build" })).await;
+    let link = scene.link().await;
+    let app = &scene.drive.app;
+    app.clock.advance(time::Duration::minutes(29));
+    open(app, &link).await.expect(200);
+    app.clock.advance(time::Duration::minutes(1));
+    for reply in [open(app, &link).await, submit(app, &link, "decision=approve").await] {
+        assert_eq!(reply.status, 410);
+        assert!(words(&reply).contains("this is over"));
+    }
+    let states = app.db.texts("SELECT state FROM approvals").await;
+    assert_eq!(states, ["asked"]);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Where pull requests live: here, or at a forge of the user.
 
+use std::time::Duration;
+
 use cynode_core::{
     delivery::{DeliveryMode, Destination},
     ids::ProjectId,
@@ -8,6 +10,9 @@ use cynode_db::pull_requests::PullRequest;
 use cynode_forge::{ForgeKind, NewPullRequest, PullState, git};
 
 use crate::{App, Error, remotes};
+
+/// How long a forge is left alone that took no push and did not say why.
+const LEFT_ALONE: Duration = Duration::from_secs(30);
 
 /// What a forge made of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +56,10 @@ pub(super) async fn publish(
         git::push(&info.git_dir, &info.git, &found.branch, commit, &info.default_branch).await;
     pushing.map_err(|error| match error {
         git::GitError::Refused(why) => Error::Clash(why),
-        other => Error::Internal(other.into()),
+        git::GitError::Failed(_) | git::GitError::Slow => {
+            Error::Away { after: LEFT_ALONE, why: format!("the forge took no push: {error}") }
+        }
+        git::GitError::Io(error) => Error::Internal(error.into()),
     })?;
     if mode == DeliveryMode::Branch && found.remote_number.is_none() {
         return Ok(Published::default());

@@ -90,7 +90,9 @@ async fn link(
     let (Owner::User(user), Some(base)) = (channel.owner, &parts.public_url) else {
         return Ok(None);
     };
-    let expires_at = row.occurred_at + links::LIFETIME;
+    // A link does not outlive what it answers.
+    let most = row.occurred_at + links::LIFETIME;
+    let expires_at = question.until.map_or(most, |until| until.min(most));
     let caller = authentication::by_link(conn, user).await?;
     let Some(caller) = caller.filter(|_| expires_at > now) else { return Ok(None) };
     let (role, needed) = match question.project {

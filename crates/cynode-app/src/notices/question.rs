@@ -45,6 +45,8 @@ pub struct Question {
     pub circumstances: Circumstances,
     /// Whether nobody has answered it, and it is not too late.
     pub open: bool,
+    /// When it is too late, if it ever is.
+    pub until: Option<OffsetDateTime>,
 }
 
 /// Around a question.
@@ -100,7 +102,8 @@ async fn call(
     let (task, project) = (found.asked.task, found.asked.project);
     let circumstances = around(conn, who, task, project).await?;
     let asked = Asked::Approval(id);
-    Ok(Some(Question { asked, project, task, title, exact, circumstances, open }))
+    let until = Some(found.expires_at);
+    Ok(Some(Question { asked, project, task, title, exact, circumstances, open, until }))
 }
 
 async fn waited(
@@ -129,7 +132,8 @@ async fn waited(
     let who = "the project manager".to_owned();
     let circumstances = around(conn, who, Some(task.id), Some(task.project)).await?;
     let (project, task, open) = (Some(task.project), Some(task.id), wait.open);
-    Ok(Some(Question { asked, project, task, title, exact, circumstances, open }))
+    let until = wait.expires_at;
+    Ok(Some(Question { asked, project, task, title, exact, circumstances, open, until }))
 }
 
 /// What is around a task and a project.

@@ -113,6 +113,7 @@ const fn is_for_good(error: &Error) -> bool {
         | Error::Gate(_)
         | Error::Ended
         | Error::Fenced(_)
+        | Error::Away { .. }
         | Error::Unavailable(_)
         | Error::Internal(_) => false,
     }

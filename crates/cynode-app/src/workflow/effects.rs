@@ -105,12 +105,15 @@ async fn one(ctx: &mut Ctx, task: TaskId, trace: TraceId, effect: &Effect) -> Re
         Effect::GatherEvidence { unit, attempt, checks, timeout_seconds } => {
             evidence::gather(ctx, task, unit, *attempt, checks, *timeout_seconds).await
         }
-        Effect::AcceptUnit { unit, attempt, findings, waived } => {
+        Effect::AcceptUnit { unit, attempt, findings, waived, by_person } => {
             let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
             let shown =
                 cynode_db::evidence::lets_through(ctx.conn(), task, unit, *attempt, waived).await?;
             if !shown {
                 return Err(Error::Invalid(format!("unit `{unit}` has evidence against it")));
+            }
+            if let Some(why) = waived.filter(|_| *by_person) {
+                cynode_db::evidence::take(ctx.conn(), task, unit, *attempt, why).await?;
             }
             go(ctx, task, unit, *attempt, UnitState::Done, Some(findings)).await
         }

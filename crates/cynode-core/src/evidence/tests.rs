@@ -8,17 +8,47 @@ fn check(words: &[&str]) -> Check {
 
 fn touched(path: &str, how: How, before: &str, after: &str) -> Touched {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    Touched { path: path.to_owned(), how, before: text(before), after: text(after) }
+    let (path, is) = (path.to_owned(), String::new());
+    Touched { path, how, is, before: text(before), after: text(after) }
 }
 
 #[test]
 fn a_check_holds_only_with_its_exit_code_and_its_words() {
     let plain = check(&["true"]);
-    assert!(plain.holds(Some(0), ""));
-    assert!(!plain.holds(Some(1), "") && !plain.holds(None, ""));
+    assert!(plain.holds(Some(0), "", None));
+    assert!(!plain.holds(Some(1), "", None) && !plain.holds(None, "", None));
     let picky = Check { expect_exit: 2, expect_output: Some("3 passed".into()), ..plain };
-    assert!(picky.holds(Some(2), "… 3 passed …"));
-    assert!(!picky.holds(Some(0), "3 passed") && !picky.holds(Some(2), "2 passed"));
+    assert!(picky.holds(Some(2), "… 3 passed …", None));
+    assert!(!picky.holds(Some(0), "3 passed", None) && !picky.holds(Some(2), "2 passed", None));
+    // Whoever saw all of what it wrote knows better than the end that was kept.
+    assert!(picky.holds(Some(2), "the end", Some(true)));
+    assert!(!picky.holds(Some(2), "3 passed", Some(false)));
+    assert!(!picky.holds(Some(0), "the end", Some(true)));
+}
+
+#[test]
+fn an_exit_code_that_may_be_a_signal_is_told_as_both() {
+    let told = [1, 128, 137, 192, 193].map(told_exit);
+    assert_eq!(
+        told,
+        [
+            "exit code 1",
+            "exit code 128",
+            "exit code 137 (or killed by signal 9)",
+            "exit code 192 (or killed by signal 64)",
+            "exit code 193"
+        ]
+    );
+}
+
+#[test]
+fn a_test_that_nobody_could_look_at_is_not_taken_for_good() {
+    let changed = |path: &str, before: &str| touched(path, How::Changed, before, "");
+    let files = [changed("tests/large.py", "assert a"), changed("src/large.py", "")];
+    let why = "it is too large, one of too many, or no text".to_owned();
+    let unseen = Odd::Unseen { path: "tests/large.py".into(), why };
+    assert_eq!(odd(&files, &[], &[], &[]), [unseen]);
+    assert_eq!(odd(&files, &[], &[], &["tests/large.py".to_owned()]), []);
 }
 
 #[test]

@@ -47,6 +47,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "evidence",
         "notify",
         "schedules",
+        "taken",
     ];
     assert_eq!(pending, all);
 }

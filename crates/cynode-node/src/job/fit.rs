@@ -41,6 +41,7 @@ mod tests {
             argv: Vec::new(),
             exit_code: Some(0),
             output,
+            expected: None,
             sha256: String::new(),
             truncated: false,
             milliseconds: 0,

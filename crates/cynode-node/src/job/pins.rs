@@ -1,4 +1,4 @@
-//! Files that checks go by, put back before each of them.
+//! What checks stand on: made anew for each of them, with the files that they go by put back.
 
 use std::{path::Path, sync::Arc};
 
@@ -8,33 +8,35 @@ use futures::future::BoxFuture;
 use super::{
     Job,
     aside::{AsideError, aside},
-    chain,
+    chain, work,
 };
 use crate::{
     node::Node,
     sandbox::Bind,
     workers::{
         WorkerError,
-        checks::{Pins, Unpinned},
+        checks::{Floor, Unpinned},
     },
     workspace::{self, Spoilt, WorkspaceError},
 };
 
-/// Puts files back from a commit.
-pub(super) struct PinnedFrom {
+/// The folders of a job, and the commit from which files are put back.
+pub(super) struct JobFloor {
     node: Arc<Node>,
     job: Arc<Job>,
-    commit: String,
+    pinned_from: Option<String>,
 }
 
-impl PinnedFrom {
-    pub(super) fn new(node: &Arc<Node>, job: &Arc<Job>, commit: &str) -> Self {
-        Self { node: Arc::clone(node), job: Arc::clone(job), commit: commit.to_owned() }
+impl JobFloor {
+    pub(super) fn new(node: &Arc<Node>, job: &Arc<Job>, pinned_from: Option<&String>) -> Self {
+        let pinned_from = pinned_from.cloned();
+        Self { node: Arc::clone(node), job: Arc::clone(job), pinned_from }
     }
 
-    async fn again(&self) -> Result<Vec<Spoilt>, Unpinned> {
+    async fn pinned(&self) -> Result<Vec<Spoilt>, Unpinned> {
+        let Some(commit) = &self.pinned_from else { return Ok(Vec::new()) };
         let failed = |error: WorkspaceError| Unpinned::Failed(chain(error));
-        let argv = workspace::pinning(&self.commit).map_err(failed)?;
+        let argv = workspace::pinning(commit).map_err(failed)?;
         let source = Bind { host: self.job.dir.source(), inside: "/source".into(), writable: true };
         let env = workspace::shielded("CyNode");
         match aside(&self.node, &self.job, "pins", &argv, &env, &[source]).await {
@@ -45,9 +47,13 @@ impl PinnedFrom {
     }
 }
 
-impl Pins for PinnedFrom {
+impl Floor for JobFloor {
+    fn anew(&self) -> BoxFuture<'_, Result<(), WorkerError>> {
+        Box::pin(work::prepare_again(&self.node, &self.job))
+    }
+
     fn put_back(&self) -> BoxFuture<'_, Result<Vec<Spoilt>, Unpinned>> {
-        Box::pin(self.again())
+        Box::pin(self.pinned())
     }
 }
 
@@ -64,8 +70,5 @@ pub(super) async fn source(
     paths.retain(|path| is_plain_path(path));
     paths.sort_unstable();
     paths.dedup();
-    let assignment = job.assignment();
-    // What several commits were put together to is no commit yet.
-    let checked = assignment.base.as_deref().filter(|_| assignment.merge.is_empty());
-    workspace::source(&node.host, &node.store, &job.dir, mirror, from, checked, &paths).await
+    workspace::source(&node.host, &node.store, &job.dir, mirror, from, &paths).await
 }

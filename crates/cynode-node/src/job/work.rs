@@ -1,8 +1,8 @@
 //! From the claim to the end of the worker's turn.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use cynode_core::sync::lock;
+use cynode_core::{evidence::Check, sync::lock};
 use cynode_wire::{
     nodes::{Conflict, JobPhase, SandboxUse, WorkResult},
     work::WorkerChoice,
@@ -19,7 +19,7 @@ use super::{
     chain,
     fit::fit,
     merge::{self, MergeError},
-    pins::{self, PinnedFrom},
+    pins::{self, JobFloor},
 };
 use crate::{
     client::{Backoff, until_answered},
@@ -152,22 +152,55 @@ async fn try_work(node: &Arc<Node>, job: &Arc<Job>) -> Result<Worked, Failure> {
     Ok(worked(choice, turn, &ended, &*backend, job.dir.session()?))
 }
 
+/// Makes all folders of a job anew, as they were before anything ran in them.
+pub(super) async fn prepare_again(node: &Node, job: &Job) -> Result<(), WorkerError> {
+    let project = job.assignment().project_id;
+    let done = async {
+        let there = match commits(job).as_slice() {
+            [] => None,
+            commits => match workspace::mirrored(&node.host, &node.store, project, commits).await {
+                Some(there) => Some(there),
+                None => Some(mirror(node, job, commits).await?),
+            },
+        };
+        prepare_from(node, job, there).await
+    };
+    done.await.map(drop).map_err(|Failure { summary, .. }| WorkerError::Workspace(summary))
+}
+
 /// Makes the workspace anew, with all that is to be put together in it.
 async fn prepare(node: &Node, job: &Job) -> Result<Option<Merged>, Failure> {
-    let assignment = job.assignment();
-    let pinned = match &assignment.work.worker {
-        WorkerChoice::Checks { checks, pinned_from: Some(from) } => Some((checks, from)),
-        _ => None,
-    };
-    let mut commits: Vec<_> = assignment.base.iter().chain(&assignment.merge).cloned().collect();
-    commits.extend(pinned.map(|(_, from)| from.clone()));
-    let mirror = match commits.as_slice() {
+    let mirror = match commits(job).as_slice() {
         [] => None,
         commits => Some(mirror(node, job, commits).await?),
     };
+    prepare_from(node, job, mirror).await
+}
+
+/// The commits that a job needs.
+fn commits(job: &Job) -> Vec<String> {
+    let assignment = job.assignment();
+    let pinned = pinned(job).map(|(_, from)| from);
+    assignment.base.iter().chain(&assignment.merge).chain(pinned).cloned().collect()
+}
+
+/// The checks of a job, and where the files are from that they go by.
+fn pinned(job: &Job) -> Option<(&[Check], &String)> {
+    match &job.assignment().work.worker {
+        WorkerChoice::Checks { checks, pinned_from: Some(from) } => Some((checks, from)),
+        _ => None,
+    }
+}
+
+async fn prepare_from(
+    node: &Node,
+    job: &Job,
+    mirror: Option<PathBuf>,
+) -> Result<Option<Merged>, Failure> {
+    let assignment = job.assignment();
     let (host, store) = (&node.host, &node.store);
     workspace::make(host, store, &job.dir, assignment, mirror.as_deref()).await?;
-    if let (Some((checks, from)), Some(mirror)) = (pinned, &mirror) {
+    if let (Some((checks, from)), Some(mirror)) = (pinned(job), &mirror) {
         pins::source(node, job, mirror, checks, from).await?;
     }
     if assignment.merge.is_empty() {
@@ -176,7 +209,7 @@ async fn prepare(node: &Node, job: &Job) -> Result<Option<Merged>, Failure> {
     Ok(Some(merge::merge(node, job).await?))
 }
 
-async fn mirror(node: &Node, job: &Job, commits: &[String]) -> Result<std::path::PathBuf, Failure> {
+async fn mirror(node: &Node, job: &Job, commits: &[String]) -> Result<PathBuf, Failure> {
     let project = job.assignment().project_id;
     let alone = node.mirror_lock(project);
     let mut backoff = Backoff::default();
@@ -243,9 +276,9 @@ async fn turn(
 ) -> Result<(Turn, Ended), Failure> {
     let assignment = job.assignment();
     let worker: Box<dyn Worker> = match &assignment.work.worker {
-        WorkerChoice::Checks { checks, pinned_from: Some(from) } => {
-            let pins = Arc::new(PinnedFrom::new(node, job, from));
-            Box::new(Checks::new(checks.clone(), Some(pins)))
+        WorkerChoice::Checks { checks, pinned_from } => {
+            let floor = Arc::new(JobFloor::new(node, job, pinned_from.as_ref()));
+            Box::new(Checks::new(checks.clone(), floor))
         }
         choice => node.workshop.worker(choice)?,
     };

@@ -52,9 +52,9 @@ impl fmt::Debug for Running {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What the command gave.
+    /// What the command gave; 128 and the signal when one ended it.
     pub exit_code: Option<i32>,
-    /// The signal that ended it. A command that gives 128 and a signal cannot be told from one that was ended by it.
+    /// The signal that ended it, or may have: a command that gives 128 and a signal cannot be told from one that was ended by it.
     pub signal: Option<i32>,
     /// Why it ended.
     pub why: Why,
@@ -284,12 +284,12 @@ impl Watch {
     }
 }
 
-/// The exit code or the signal; what makes the sandbox gives 128 and the signal.
+/// The exit code, and the signal that it may stand for: what makes the sandbox gives 128 and the signal.
 fn outcome(status: Option<ExitStatus>) -> (Option<i32>, Option<i32>) {
     use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return (None, None) };
     match (status.code(), status.signal()) {
-        (Some(code @ 129..=192), _) => (None, Some(code - 128)),
+        (Some(code @ 129..=192), _) => (Some(code), Some(code - 128)),
         (Some(code), _) => (Some(code), None),
         (None, signal) => (None, signal),
     }

@@ -1,7 +1,7 @@
 //! The worker that runs checks: each in a sandbox of its own start, all of them, whatever the ones before came to.
 //!
-//! What they run is not trusted. Before each of them the files that checks go by are put back as they were before the change: one
-//! check may have changed what the next goes by.
+//! What they run is not trusted. Each finds the files of the commit and nothing else, those that checks go by as they were before the
+//! change, and an empty home: nothing that one check leaves is there for the next.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,15 +14,18 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Order, Runs, Session, Start, Turn, Worker, WorkerError,
-    command::{nothing, outcome, step_in, stopped, story},
+    command::{One, nothing, outcome, step_in, stopped, story},
     inside::{Ear, How},
     stops, together,
 };
 use crate::{sandbox::Ended, workspace::Spoilt};
 
-/// Puts the files back that checks go by.
-pub(crate) trait Pins: Send + Sync {
-    /// Puts them back. Gives those that could not be.
+/// What checks stand on.
+pub(crate) trait Floor: Send + Sync {
+    /// Makes everything as it was before the first of them: the files of the commit, and an empty home.
+    fn anew(&self) -> BoxFuture<'_, Result<(), WorkerError>>;
+
+    /// Puts the files back that checks go by. Gives those that could not be.
     fn put_back(&self) -> BoxFuture<'_, Result<Vec<Spoilt>, Unpinned>>;
 }
 
@@ -40,12 +43,12 @@ pub(crate) enum Unpinned {
 /// Checks in order.
 pub(crate) struct Checks {
     checks: Vec<Check>,
-    pins: Option<Arc<dyn Pins>>,
+    floor: Arc<dyn Floor>,
 }
 
 impl Checks {
-    pub(crate) fn new(checks: Vec<Check>, pins: Option<Arc<dyn Pins>>) -> Self {
-        Self { checks, pins }
+    pub(crate) fn new(checks: Vec<Check>, floor: Arc<dyn Floor>) -> Self {
+        Self { checks, floor }
     }
 }
 
@@ -57,7 +60,7 @@ impl Worker for Checks {
         Box::pin(async move {
             let session: Box<dyn Session> = Box::new(Checking {
                 checks: self.checks.clone(),
-                pins: self.pins.clone(),
+                floor: Arc::clone(&self.floor),
                 sandbox: start.sandbox,
                 events: start.events,
                 until: start.limits.until,
@@ -70,7 +73,7 @@ impl Worker for Checks {
 
 struct Checking {
     checks: Vec<Check>,
-    pins: Option<Arc<dyn Pins>>,
+    floor: Arc<dyn Floor>,
     sandbox: Arc<dyn Runs>,
     events: mpsc::Sender<Happened>,
     until: Instant,
@@ -88,14 +91,19 @@ impl Checking {
                 turn.said = format!("It was stopped before check {} of {all}.", at + 1);
                 return Ok(turn);
             }
+            // The first finds what was made for it.
+            if at > 0 {
+                self.floor.anew().await?;
+            }
             if let Some(why) = self.cannot_be_run(check).await? {
                 turn.steps.push(unrun(check, why));
                 continue;
             }
             let own = Duration::from_secs(u64::from(check.seconds()));
             let until = self.until.min(Instant::now() + own);
-            let finished =
-                step_in(&*self.sandbox, at, &check.argv, until, &self.events, &mut ear).await?;
+            let expect = check.expect_output.as_deref();
+            let one = One { at, argv: &check.argv, until, expect };
+            let finished = step_in(&*self.sandbox, one, &self.events, &mut ear).await?;
             self.ended = Some(together(self.ended.take(), finished.ended.clone()));
             turn.steps.push(outcome(&check.argv, &finished));
             let how = finished.how;
@@ -114,8 +122,7 @@ impl Checking {
 
     /// Puts back what the checks go by; why this one cannot be run, when it cannot.
     async fn cannot_be_run(&self, check: &Check) -> Result<Option<String>, WorkerError> {
-        let Some(pins) = &self.pins else { return Ok(None) };
-        let spoilt = match pins.put_back().await {
+        let spoilt = match self.floor.put_back().await {
             Ok(spoilt) => spoilt,
             Err(Unpinned::NoSandbox(error)) => return Err(error),
             Err(Unpinned::Failed(why)) => {
@@ -137,6 +144,7 @@ fn unrun(check: &Check, why: String) -> StepOutcome {
         argv: check.argv.clone(),
         exit_code: None,
         output: why,
+        expected: None,
         sha256: HEXLOWER.encode(&Sha256::digest(b"")),
         truncated: false,
         milliseconds: 0,

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cynode_core::evidence::told_exit;
 use cynode_wire::{
     nodes::{Happened, StepOutcome},
     work::{CommandStep, OnFailure},
@@ -73,8 +74,8 @@ impl Listed {
             }
             let own = step.timeout_seconds.map(|most| Duration::from_secs(u64::from(most)));
             let until = own.map_or(self.until, |own| self.until.min(Instant::now() + own));
-            let finished =
-                step_in(&*self.sandbox, at, &step.argv, until, &self.events, &mut ear).await?;
+            let one = One { at, argv: &step.argv, until, expect: None };
+            let finished = step_in(&*self.sandbox, one, &self.events, &mut ear).await?;
             self.ended = Some(together(self.ended.take(), finished.ended.clone()));
             turn.steps.push(outcome(&step.argv, &finished));
             let (good, how) = (finished.succeeded(), finished.how);
@@ -138,12 +139,22 @@ pub(super) fn stopped(until: Instant) -> String {
     if Instant::now() >= until { stops::TIMEOUT } else { stops::CANCELLED }.to_owned()
 }
 
+/// One command of a list.
+#[derive(Clone, Copy)]
+pub(super) struct One<'a> {
+    /// Its place in the list.
+    pub(super) at: usize,
+    pub(super) argv: &'a [String],
+    /// When it must have ended.
+    pub(super) until: Instant,
+    /// Words that it must write.
+    pub(super) expect: Option<&'a str>,
+}
+
 /// Runs one command and tells of it as of the use of a tool.
 pub(super) async fn step_in(
     sandbox: &dyn Runs,
-    at: usize,
-    argv: &[String],
-    until: Instant,
+    One { at, argv, until, expect }: One<'_>,
     events: &mpsc::Sender<Happened>,
     ear: &mut Ear<'_>,
 ) -> Result<Finished, WorkerError> {
@@ -154,7 +165,8 @@ pub(super) async fn step_in(
         input,
     };
     inside::tell(events, told("in_progress", json!({ "argv": argv }))).await;
-    let program = Program { argv, binds: &[], input: &[], until, most: PASSED_ON, keep: KEPT };
+    let (binds, input) = (&[][..], &[][..]);
+    let program = Program { argv, binds, input, until, most: PASSED_ON, keep: KEPT, expect };
     let finished = inside::run(sandbox, program, events, ear).await;
     let good = finished.as_ref().is_ok_and(Finished::succeeded);
     inside::tell(events, told(if good { "completed" } else { "failed" }, Value::Null)).await;
@@ -165,12 +177,18 @@ pub(super) async fn step_in(
 pub(super) fn outcome(argv: &[String], finished: &Finished) -> StepOutcome {
     StepOutcome {
         argv: argv.to_vec(),
-        exit_code: finished.ended.exit_code.filter(|_| finished.how == How::Itself),
+        exit_code: finished.ended.exit_code.filter(|_| is_its_own(finished)),
         output: finished.output.clone(),
+        expected: finished.expected,
         sha256: finished.sha256.clone(),
         truncated: finished.truncated,
         milliseconds: u64::try_from(finished.took.as_millis()).unwrap_or(u64::MAX),
     }
+}
+
+/// Whether nobody but the command itself, or a signal from within, ended it.
+fn is_its_own(finished: &Finished) -> bool {
+    finished.how == How::Itself && finished.ended.why == Why::Exited
 }
 
 /// How a command ended, in words.
@@ -181,7 +199,7 @@ pub(super) fn story(finished: &Finished) -> String {
         (_, Why::OutOfMemory, _) => "needed too much memory".into(),
         (_, Why::Disk, _) => "needed too much disk".into(),
         (_, _, Some(0)) => "succeeded".into(),
-        (_, _, Some(code)) => format!("failed with exit code {code}"),
+        (_, _, Some(code)) => format!("failed with {}", told_exit(code)),
         (_, _, None) => "was ended by a signal".into(),
     }
 }

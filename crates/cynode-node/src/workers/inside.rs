@@ -46,6 +46,8 @@ pub(super) struct Program<'a> {
     pub(super) most: usize,
     /// How many bytes of the end are kept.
     pub(super) keep: usize,
+    /// Words that are looked for in all that it writes.
+    pub(super) expect: Option<&'a str>,
 }
 
 /// What came of a program.
@@ -59,6 +61,8 @@ pub(super) struct Finished {
     pub(super) truncated: bool,
     /// The SHA-256 of all that it wrote, as it came.
     pub(super) sha256: String,
+    /// Whether the words that were looked for are in what it wrote to one of its streams.
+    pub(super) expected: Option<bool>,
     pub(super) took: Duration,
 }
 
@@ -152,6 +156,13 @@ pub(super) async fn run(
         (running.stdin.take(), running.stdout.take(), running.stderr.take());
     let mut tail = Tail::new(program.keep);
     let mut digest = Sha256::new();
+    // One for each stream: what is written to both at once comes in any order.
+    let mut sought = program.expect.map(|words| [Sought::new(words), Sought::new(words)]);
+    let mut seek = |stream: usize, bytes: &[u8]| {
+        if let Some(sought) = &mut sought {
+            sought[stream].take(bytes);
+        }
+    };
     let mut out = Output::new("stdout", program.most);
     let mut err = Output::new("stderr", program.most);
     let (mut first, mut second) = (vec![0; PIECE], vec![0; PIECE]);
@@ -169,6 +180,7 @@ pub(super) async fn run(
             read = some(&mut stdout, &mut first) => match read {
                 Some(length) => {
                     digest.update(&first[..length]);
+                    seek(0, &first[..length]);
                     tail.take(&first[..length]);
                     out.take(&first[..length])
                 }
@@ -180,6 +192,7 @@ pub(super) async fn run(
             read = some(&mut stderr, &mut second) => match read {
                 Some(length) => {
                     digest.update(&second[..length]);
+                    seek(1, &second[..length]);
                     tail.take(&second[..length]);
                     err.take(&second[..length])
                 }
@@ -215,7 +228,9 @@ pub(super) async fn run(
     let ended = running.wait().await;
     let truncated = tail.lost || out.left_out + err.left_out > 0;
     let sha256 = HEXLOWER.encode(&digest.finalize());
-    Ok(Finished { ended, how, output: tail.text(), truncated, sha256, took: started.elapsed() })
+    let expected = sought.map(|sought| sought.iter().any(Sought::found));
+    let (output, took) = (tail.text(), started.elapsed());
+    Ok(Finished { ended, how, output, truncated, sha256, expected, took })
 }
 
 /// Writes a file, with the folders above it. The path is below the sandbox's own root: no link of the sandbox leads out of it.
@@ -230,7 +245,8 @@ pub(super) async fn write_file(
     const WRITE: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
     let argv = ["/bin/sh", "-c", WRITE, "sh", path].map(str::to_owned);
     let (input, binds) = (text.as_bytes(), &[][..]);
-    let program = Program { argv: &argv, binds, input, until, most: PIECE, keep: PIECE };
+    let program =
+        Program { argv: &argv, binds, input, until, most: PIECE, keep: PIECE, expect: None };
     run(sandbox, program, events, ear).await
 }
 
@@ -242,6 +258,48 @@ pub(super) async fn some<R: AsyncRead + Unpin>(
     match from {
         Some(from) => from.read(into).await.ok().filter(|length| *length > 0),
         None => std::future::pending().await,
+    }
+}
+
+/// Words that are looked for in what comes in pieces, however much that is: each byte is looked at once, and none is kept.
+#[derive(Debug)]
+pub(super) struct Sought {
+    words: Vec<u8>,
+    /// For each beginning of the words, how long the longest shorter one is that it ends with.
+    falls: Vec<usize>,
+    /// How much of the words the end of what came is.
+    so_far: usize,
+}
+
+impl Sought {
+    pub(super) fn new(words: &str) -> Self {
+        let words = words.as_bytes().to_vec();
+        let mut falls = vec![0; words.len()];
+        let mut length = 0;
+        for at in 1..words.len() {
+            while length > 0 && words[at] != words[length] {
+                length = falls[length - 1];
+            }
+            length += usize::from(words[at] == words[length]);
+            falls[at] = length;
+        }
+        Self { words, falls, so_far: 0 }
+    }
+
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.found() {
+                return;
+            }
+            while self.so_far > 0 && self.words[self.so_far] != *byte {
+                self.so_far = self.falls[self.so_far - 1];
+            }
+            self.so_far += usize::from(self.words[self.so_far] == *byte);
+        }
+    }
+
+    pub(super) fn found(&self) -> bool {
+        self.so_far == self.words.len()
     }
 }
 
@@ -376,6 +434,20 @@ mod tests {
         assert_eq!(out.take(b"gh"), []);
         assert_eq!(out.end(), [Happened::Truncated { bytes: 4 }]);
         assert_eq!(out.end(), []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn words_are_found_wherever_they_are_and_however_they_come(
+            words in "[ab]{0,6}",
+            pieces in proptest::collection::vec("[ab]{0,5}", 0..12),
+        ) {
+            let mut sought = Sought::new(&words);
+            for piece in &pieces {
+                sought.take(piece.as_bytes());
+            }
+            proptest::prop_assert_eq!(sought.found(), pieces.concat().contains(&words));
+        }
     }
 
     #[test]

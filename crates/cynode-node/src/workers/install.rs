@@ -175,7 +175,8 @@ async fn version(
     let (events, mut told) = mpsc::channel(8);
     let (_, mut orders) = mpsc::channel(1);
     let mut ear = Ear::new(&mut orders, events.clone());
-    let program = Program { argv: &argv, binds: &binds, input: &[], until, most: 0, keep: 2000 };
+    let (input, expect) = (&[][..], None);
+    let program = Program { argv: &argv, binds: &binds, input, until, most: 0, keep: 2000, expect };
     let run = inside::run(sandbox, program, &events, &mut ear);
     let drain = async { while told.recv().await.is_some() {} };
     let finished = tokio::select! {

@@ -58,7 +58,8 @@ const fn calling(role: AgentRole) -> &'static str {
             "You are the architect: lay out how this is to be built, and write that down for those who build it."
         }
         AgentRole::Designer => {
-            "You are the designer: decide what people see and do, and write that down for those who build it."
+            "You are the designer: decide what people see and do, write that down for those who build it, and leave a prototype \
+             where words do not show it."
         }
         AgentRole::Developer => {
             "You are the developer: make the change, and make sure that it works."

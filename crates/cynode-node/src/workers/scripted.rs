@@ -18,12 +18,15 @@ use tokio::{
 
 use super::{
     Order, Runs, Session, Start, Turn, WORKSPACE, Worker, WorkerError,
-    command::{nothing, outcome, step_in, stopped, story},
-    gate,
+    command::{One, nothing, outcome, step_in, stopped, story},
+    gate::{self, GateError},
     inside::{self, Ear, Finished},
     stops, together,
 };
-use crate::sandbox::Ended;
+use crate::{client::Backoff, sandbox::Ended};
+
+/// How often the list of tools is asked for.
+const LISTINGS: u32 = 5;
 
 /// A list of moves, and another for an attempt that is told what the last one got wrong.
 pub(super) struct Scripted {
@@ -107,7 +110,8 @@ impl Playing {
     async fn has(&self, at: usize, path: &str, ear: &mut Ear<'_>) -> Result<bool, WorkerError> {
         let Some(inside) = below_workspace(path) else { return Ok(false) };
         let argv = ["test".to_owned(), "-e".to_owned(), inside];
-        let looked = step_in(&*self.sandbox, at, &argv, self.until, &self.events, ear).await?;
+        let one = One { at, argv: &argv, until: self.until, expect: None };
+        let looked = step_in(&*self.sandbox, one, &self.events, ear).await?;
         Ok(outcome(&argv, &looked).exit_code == Some(0))
     }
 
@@ -142,7 +146,8 @@ impl Playing {
             }
             Move::Run { argv } => {
                 let sandbox = Arc::clone(&self.sandbox);
-                let finished = step_in(&*sandbox, at, &argv, self.until, &self.events, ear).await?;
+                let one = One { at, argv: &argv, until: self.until, expect: None };
+                let finished = step_in(&*sandbox, one, &self.events, ear).await?;
                 turn.steps.push(outcome(&argv, &finished));
                 Ok(self.after(&argv.join(" "), &finished, turn))
             }
@@ -180,7 +185,17 @@ impl Playing {
         turn: &mut Turn,
         ear: &mut Ear<'_>,
     ) -> Option<String> {
-        let arguments = self.bound(name, arguments).await;
+        let bound = tokio::select! {
+            bound = self.bound(name, arguments) => bound,
+            () = ear.cancelled() => return Some(stops::CANCELLED.into()),
+            () = sleep_until(self.until) => return Some(stops::TIMEOUT.into()),
+        };
+        let arguments = match bound {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                return Some(failed(turn, format!("{name}: the tools cannot be listed: {error}")));
+            }
+        };
         let told = |status: &str| Happened::Tool {
             call: format!("step-{}", at + 1),
             title: name.to_owned(),
@@ -205,22 +220,33 @@ impl Playing {
         }
     }
 
-    /// The arguments with the task and the job put in where the tool takes them and they are missing.
-    async fn bound(&self, tool: &str, arguments: Value) -> Value {
+    /// The arguments with the task and the job put in where the tool takes them and they are missing. Without the list of tools nobody
+    /// knows whether it does: it is asked for a few times, and then the move has failed.
+    async fn bound(&self, tool: &str, arguments: Value) -> Result<Value, GateError> {
         let mut arguments = match arguments {
             Value::Object(arguments) => arguments,
             Value::Null => Map::new(),
-            other => return other,
+            other => return Ok(other),
+        };
+        let mut backoff = Backoff::default();
+        let mut left = LISTINGS;
+        let takes = loop {
+            left -= 1;
+            match gate::takes(&self.gate, tool).await {
+                Ok(takes) => break takes,
+                Err(error) if left == 0 => return Err(error),
+                Err(_) => backoff.pause().await,
+            }
         };
         // What the gate does not show it will refuse, with a reason: that is for the call to find out.
-        let takes = gate::takes(&self.gate, tool).await.ok().flatten().unwrap_or_default();
+        let takes = takes.unwrap_or_default();
         let ours = [("task_id", self.task.to_string()), ("job_id", self.job.to_string())];
         for (name, value) in ours {
             if takes.iter().any(|taken| taken == name) {
                 arguments.entry(name).or_insert_with(|| value.into());
             }
         }
-        arguments.into()
+        Ok(arguments.into())
     }
 }
 

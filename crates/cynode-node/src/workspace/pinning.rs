@@ -24,15 +24,13 @@ pub(crate) struct Spoilt {
     pub(crate) reason: String,
 }
 
-/// Makes what files are put back from: a repository beside the workspace, which no check ever sees. It also has the commit that is
-/// checked, when that is one.
+/// Makes what files are put back from: a repository beside the workspace, which no check ever sees.
 pub(crate) async fn source(
     host: &Host,
     store: &Store,
     dir: &JobDir,
     mirror: &Path,
     from: &str,
-    checked: Option<&str>,
     paths: &[String],
 ) -> Result<(), WorkspaceError> {
     let from = checked_commit(from)?;
@@ -42,10 +40,7 @@ pub(crate) async fn source(
     let mut init = git(host);
     init.args(["init", "--quiet", "--bare", "--template="]).arg(&source);
     host::run("git init", init, PATIENCE).await?;
-    let mut wanted = vec![format!("{from}:refs/heads/pinned")];
-    if let Some(checked) = checked {
-        wanted.push(format!("{}:refs/heads/checked", checked_commit(checked)?));
-    }
+    let wanted = [format!("{from}:refs/heads/pinned")];
     copy(host, mirror, &source, &["--depth=1"], &wanted).await?;
     let lines: String = paths.iter().map(|path| format!("{path}\n")).collect();
     let write = || {
@@ -66,31 +61,18 @@ pub(crate) fn pinning(from: &str) -> Result<Vec<String>, WorkspaceError> {
     Ok(words.map(str::to_owned).to_vec())
 }
 
-// The indexes are in the source: git knows by them which files are still as it has put them, and leaves those alone. First all files of
-// the commit are as it has them, whatever the check before did to them; then those that checks go by are as they were before the change.
+// The workspace and the source are new: nothing has been in them but git. The index is in the source.
 const PINNING: &str = r#"
 from=$1
 export GIT_DIR=/source GIT_WORK_TREE=/work
 cd /work
-if [ -e /source/files ] && git rev-parse --quiet --verify refs/heads/checked > /source/head; then
-    mv /source/info/attributes /source/attributes
-    export GIT_INDEX_FILE=/source/checked
-    [ -e /source/checked ] || git read-tree refs/heads/checked
-    git update-index -q --refresh || true
-    git checkout-index --force --index --all
-    unset GIT_INDEX_FILE
-    mv /source/attributes /source/info/attributes
-fi
-if [ ! -e /source/files ]; then
-    while IFS= read -r path; do
-        printf '%s:%s\n' "$from" "$path"
-    done < /source/paths | git cat-file --batch-check='%(objecttype)' > /source/types
-    while IFS= read -r path <&3 && IFS= read -r type <&4; do
-        [ "$type" != blob ] || printf '%s\n' "$path"
-    done 3< /source/paths 4< /source/types > /source/files.new
-    git read-tree "$from"
-    mv /source/files.new /source/files
-fi
+while IFS= read -r path; do
+    printf '%s:%s\n' "$from" "$path"
+done < /source/paths | git cat-file --batch-check='%(objecttype)' > /source/types
+while IFS= read -r path <&3 && IFS= read -r type <&4; do
+    [ "$type" != blob ] || printf '%s\n' "$path"
+done 3< /source/paths 4< /source/types > /source/files
+git read-tree "$from"
 : > /source/now
 : > /out/spoilt
 while IFS= read -r path; do

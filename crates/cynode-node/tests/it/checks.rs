@@ -81,6 +81,7 @@ fn outcome(check: &Check, exit_code: Option<i32>, output: &str) -> StepOutcome {
         argv: check.argv.clone(),
         exit_code,
         output: output.into(),
+        expected: None,
         sha256: HEXLOWER.encode(&Sha256::digest(output)),
         truncated: false,
         milliseconds: 0,
@@ -111,17 +112,20 @@ async fn every_check_is_run_whatever_the_ones_before_came_to() {
         Check::line("echo words >&2"),
         argv(&["cat", "README"]),
         mute,
+        Check::line("exit 137"),
     ];
     let steps = scene.run(&scene.base, None, &checks).await;
     let missing = "cynode-inside: cannot run no-such-program in /work: No such file or directory (os error 2)\n";
     let expected = [
         outcome(&checks[0], Some(3), "hello\n"),
         outcome(&checks[1], None, "begun\n"),
-        outcome(&checks[2], None, ""),
+        // 128 and the signal, as a shell says it; a program may also give it by itself.
+        outcome(&checks[2], Some(139), ""),
         outcome(&checks[3], Some(127), missing),
         outcome(&checks[4], Some(0), "words\n"),
         outcome(&checks[5], Some(0), "hello\n"),
         outcome(&checks[6], None, ""),
+        outcome(&checks[7], Some(137), ""),
     ];
     assert_eq!(steps, expected);
     no_process("sleep 71234601").await;
@@ -227,12 +231,66 @@ async fn a_check_cannot_change_what_the_next_one_goes_by() {
             honest(3),
             silent(4),
             honest(5),
-            // What is not in the commit is left there.
-            outcome(&checks[6], Some(0), "left\n"),
+            // What is not in the commit is not there either.
+            outcome(&checks[6], Some(2), "ls: cannot access 'x': No such file or directory\n"),
             silent(7),
             outcome(&checks[8], Some(1), "0\n"),
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_check_finds_the_files_of_the_commit_and_nothing_that_another_left() {
+    let scene = Scene::new().await;
+    let before = scene.change(&scene.base, "echo '*.built' > .gitignore; echo 1 > version");
+    let after = scene.change(&before, "echo 2 > version");
+    let leave = Check::line(
+        "echo spoilt > README; touch new a.built ~/left /out/left .git/left; git config alias.x y
+         rm -f version; chmod 500 . .git ~; git rev-parse HEAD",
+    );
+    let look = Check::line(
+        "cat README; cat version; ls -A; ls -A ~ /out; ls .git/left; git config alias.x; git status --short; git rev-parse HEAD",
+    );
+    let told = |check: &Check| {
+        let list = ".git\n.gitignore\nREADME\nversion\n";
+        let gone = "ls: cannot access '.git/left': No such file or directory\n";
+        let text = format!("hello\n2\n{list}/home/agent:\n\n/out:\n{gone}{after}\n");
+        outcome(check, Some(0), &text)
+    };
+    let head = outcome(&leave, Some(0), &format!("{after}\n"));
+    let checks = [look.clone(), leave.clone(), look.clone(), leave.clone(), look.clone()];
+    // Whether there are files to go by or not.
+    for from in [Some(before.as_str()), None] {
+        let steps = scene.run(&after, from, &checks).await;
+        assert_eq!(steps, [told(&look), head.clone(), told(&look), head.clone(), told(&look)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_that_must_be_written_are_looked_for_in_all_that_is_written() {
+    let scene = Scene::new().await;
+    let expecting = |line: &str, words: &str| Check {
+        expect_output: Some(words.to_owned()),
+        ..Check::line(line)
+    };
+    let flood = "yes | head -c 3000000";
+    let checks = [
+        expecting(&format!("echo 3 passed; {flood}"), "3 passed"),
+        expecting(&format!("echo 3 passed >&2; {flood}"), "3 passed\n"),
+        expecting(&format!("printf '3 pas'; {flood} >&2; printf 'sed'"), "3 passed"),
+        expecting(&format!("echo 2 passed; {flood}"), "3 passed"),
+        expecting("echo 3 passed; exit 1", "3 passed"),
+    ];
+    let steps = scene.run(&scene.base, None, &checks).await;
+    let found: Vec<_> = steps
+        .iter()
+        .zip(&checks)
+        .map(|(step, check)| {
+            (step.expected, check.holds(step.exit_code, &step.output, step.expected))
+        })
+        .collect();
+    let yes = (Some(true), true);
+    assert_eq!(found, [yes, yes, yes, (Some(false), false), (Some(true), false)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,7 +301,6 @@ async fn what_cannot_be_put_back_is_no_success() {
         &before,
         "rm check.sh; mkdir check.sh; echo 'exit 0' > check.sh/x; echo 'exit 0' > other",
     );
-    let locking = Check::line("chmod a-w .; rm -rf check_2");
     let mut odd = Check::line("true");
     odd.pins = vec!["../outside".into()];
     let checks = [argv(&["sh", "./check.sh"]), odd, argv(&["sh", "other"])];
@@ -254,20 +311,11 @@ async fn what_cannot_be_put_back_is_no_success() {
         outcome(&checks[2], Some(0), ""),
     ];
     assert_eq!(scene.run(&after, Some(&before), &checks).await, expected);
-    // A directory in which nothing can be replaced.
+    // A directory in which nothing can be replaced is gone with the check that made it so.
     let gone = scene.change(&before, "rm check.sh");
-    let steps = scene
-        .run(
-            &gone,
-            Some(&before),
-            &[Check::line("rm -f ./check.sh; chmod a-w ."), argv(&["sh", "check.sh"]), locking],
-        )
-        .await;
-    assert_eq!((steps[0].exit_code, steps[1].exit_code, steps[2].exit_code), (Some(0), None, None));
-    assert!(
-        steps[1].output.starts_with("The files that it goes by could not be put back: "),
-        "{steps:?}"
-    );
+    let checks = [Check::line("rm -f ./check.sh; chmod a-w ."), argv(&["sh", "check.sh"])];
+    let steps = scene.run(&gone, Some(&before), &checks).await;
+    assert_eq!(steps, [outcome(&checks[0], Some(0), ""), outcome(&checks[1], Some(1), "")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

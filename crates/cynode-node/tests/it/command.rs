@@ -38,6 +38,7 @@ fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> StepOutc
         argv: step.argv.clone(),
         exit_code,
         output: output.into(),
+        expected: None,
         truncated: false,
         milliseconds: 0,
     }

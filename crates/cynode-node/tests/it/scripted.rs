@@ -2,7 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use axum::{Router, extract::State, http::HeaderMap, routing::post};
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    routing::post,
+};
 use cynode_node::workers::Turn;
 use cynode_wire::{
     nodes::Happened,
@@ -89,6 +94,44 @@ async fn moves_are_played_one_after_the_other() {
         input: arguments,
     };
     assert!(heard.contains(&reported), "{heard:?}");
+}
+
+#[tokio::test]
+async fn without_the_list_of_tools_nothing_is_called_with_half_of_its_arguments() {
+    /// A gate that does not say what it has, the first so many times.
+    async fn busy(
+        State((left, asked)): State<(Arc<Mutex<u32>>, Asked)>,
+        headers: HeaderMap,
+        body: String,
+    ) -> Result<String, StatusCode> {
+        if body.contains("tools/list") {
+            let mut left = left.lock().unwrap();
+            if *left > 0 {
+                *left -= 1;
+                return Err(StatusCode::SERVICE_UNAVAILABLE);
+            }
+        }
+        Ok(gate(State(asked), headers, body).await)
+    }
+    let report = || tool(json!({ "kind": "work_completed", "summary": "Done." }));
+    for (times, stop, called) in [(2, "end_turn", true), (u32::MAX, "failed", false)] {
+        let bench = Bench::new(WorkerChoice::Scripted { moves: vec![report()], revised: None });
+        let (left, asked) = (Arc::new(Mutex::new(times)), Asked::default());
+        let state = (left, Arc::clone(&asked));
+        let router = Router::new().route("/mcp", post(busy)).with_state(state);
+        let serve = axum::serve(UnixListener::bind(bench.gate()).unwrap(), router);
+        let (turn, ..) = tokio::select! {
+            played = bench.turn("") => played,
+            served = serve.into_future() => panic!("{served:?}"),
+        };
+        assert_eq!(turn.stop, stop, "{turn:?}");
+        let asked = asked.lock().unwrap();
+        let calls: Vec<_> =
+            asked.iter().filter(|(_, asked)| asked["name"] == "pm.report").collect();
+        let task = json!(bench.assignment.task_id.to_string());
+        let whole = calls.iter().all(|(_, asked)| asked["arguments"]["task_id"] == task);
+        assert_eq!((!calls.is_empty(), whole), (called, true), "{calls:?}");
+    }
 }
 
 #[tokio::test]

@@ -80,9 +80,22 @@ fn apart(output: &Value) -> Option<UnitsConflict> {
 
 /// Enough of a worker's words to see what was wrong.
 fn cut(output: &Value) -> String {
-    let text = output.to_string();
+    let text = told(output).unwrap_or_else(|| output.to_string());
     let words: String = text.chars().take(MOST_WORDS).collect();
     if words.len() < text.len() { format!("{words} …") } else { words }
+}
+
+/// What a node says of a job that failed, in words: a person may read it.
+fn told(output: &Value) -> Option<String> {
+    let summary = output["summary"].as_str().filter(|text| !text.trim().is_empty())?;
+    let stop = output["stop"].as_str().unwrap_or("failed");
+    let steps = output["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    let failing = steps.iter().rev().find(|step| step["exit_code"] != 0);
+    let wrote = failing.and_then(|step| step["output"].as_str()).unwrap_or_default().trim();
+    let from = wrote.char_indices().rev().nth(MOST_WORDS / 2).map_or(0, |(at, _)| at);
+    let wrote = wrote[from..].trim();
+    let end = if wrote.is_empty() { String::new() } else { format!("\nIt wrote: {wrote}") };
+    Some(format!("{} ({stop}){end}", summary.trim()))
 }
 
 /// Whether there is nothing to collect yet.
@@ -200,4 +213,21 @@ async fn remedy(
         handed: scene.position.handoff.as_ref(),
     };
     scene.mind.failure(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_in_words_and_what_has_none_as_it_is() {
+        let plain = json!({ "summary": "Nothing was changed. ", "stop": "unverified", "odd": [], "base": "c" });
+        assert_eq!(cut(&plain), "Nothing was changed. (unverified)");
+        let steps = json!([{ "exit_code": 0, "output": "fine" }, { "exit_code": 2, "output": "1 of 3 failed\n" }]);
+        let ran = json!({ "summary": "Command 2 of 2 failed.", "stop": "failed", "steps": steps });
+        assert_eq!(cut(&ran), "Command 2 of 2 failed. (failed)\nIt wrote: 1 of 3 failed");
+        assert_eq!(cut(&json!({ "error": "no" })), r#"{"error":"no"}"#);
+    }
 }

@@ -43,16 +43,19 @@ pub(super) fn due(scene: &Scene<'_>, unit: &UnitKey) -> Vec<Check> {
     let listed = planned.payload["checks"].as_array().map_or(&[][..], Vec::as_slice);
     let own = listed.iter().filter_map(|it| serde_json::from_value::<Check>(it.clone()).ok());
     let mut due: Vec<Check> = own.filter(|check| check.complaint().is_none()).collect();
+    let mut criteria: Vec<Check> = Vec::new();
     if lasting(plan).contains(&unit) {
-        let criteria = scene.state.acceptance_criteria.iter().filter_map(|it| it.check.clone());
-        for check in criteria {
-            if !due.contains(&check) {
-                due.push(check);
+        let checks = scene.state.acceptance_criteria.iter().filter_map(|it| it.check.clone());
+        for check in checks {
+            if !criteria.contains(&check) {
+                criteria.push(check);
             }
         }
     }
-    // More than anybody runs would never be known.
-    due.truncate(MOST_CHECKS);
+    // More than anybody runs would never be known. What people asked for is never left out.
+    due.retain(|check| !criteria.contains(check));
+    due.truncate(MOST_CHECKS.saturating_sub(criteria.len()));
+    due.extend(criteria);
     due
 }
 
@@ -72,7 +75,11 @@ pub(super) fn lasting(plan: &Plan) -> Vec<&UnitKey> {
 pub(super) fn shown(scene: &Scene<'_>, unit: &UnitKey, attempt: u32, output: &Value) -> Shown {
     let odd: Vec<Odd> = serde_json::from_value(output["odd"].clone()).unwrap_or_default();
     let commit = output["commit"].as_str().or(output["base"].as_str()).map(ToOwned::to_owned);
-    let due = due(scene, unit);
+    let mut due = due(scene, unit);
+    if commit.is_none() {
+        // What a plan thought up, or a project says of itself, counts where it can be run.
+        due.retain(|check| !check.if_runnable && !check.unless_before);
+    }
     if due.is_empty() {
         return Shown::Known(Evidence { commit, checks: Vec::new(), odd });
     }

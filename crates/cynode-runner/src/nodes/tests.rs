@@ -522,3 +522,23 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
         assert_eq!(told, heard, "{asked:?}");
     }
 }
+
+#[test]
+fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
+    let state = RunState { summary: Some("all of it".into()), ..RunState::default() };
+    let why = "nothing shows that `make test` holds";
+    let steps = after_refusal(Node::FinalizeSummary, 422, &state, why);
+    let [asked, given_up] = steps.as_slice() else { panic!("{steps:?}") };
+    let wait = asked.wait.as_ref().unwrap();
+    assert_eq!((asked.verdict, wait.reason), (Verdict::Wait, WaitReason::HumanInput));
+    assert_eq!(asked.state, state);
+    let question = wait.question.as_deref().unwrap();
+    assert!(question.contains(why) && question.contains("`again`"), "{question}");
+    assert_eq!(given_up.verdict, Verdict::Fail);
+    // What can never be stored, and what fails in the middle, is given up.
+    for (node, status) in [(Node::FinalizeSummary, 413), (Node::VerifyStepResult, 422)] {
+        let steps = after_refusal(node, status, &state, why);
+        let verdicts: Vec<_> = steps.iter().map(|step| step.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Fail]);
+    }
+}

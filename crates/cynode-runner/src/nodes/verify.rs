@@ -102,7 +102,7 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     };
     let (step, effect) = match outcome {
         JudgedOutcome::Accept => {
-            let accept = Effect::AcceptUnit { unit, attempt, findings, waived };
+            let accept = Effect::AcceptUnit { unit, attempt, findings, waived, by_person };
             (noted(Step::new(Verdict::Pass, state)), accept)
         }
         // The unit did its part; what it found is for whoever plans what follows.
@@ -119,7 +119,8 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
                 }
                 Severity::Minor | Severity::Note => finding,
             });
-            (step, Effect::AcceptUnit { unit, attempt, findings: findings.collect(), waived })
+            let findings = findings.collect();
+            (step, Effect::AcceptUnit { unit, attempt, findings, waived, by_person: false })
         }
         JudgedOutcome::Redo if by_person || may_retry(scene, attempt) => {
             let step = Step { note: Some(why()), ..Step::new(Verdict::Redo, state) };

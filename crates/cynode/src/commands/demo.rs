@@ -108,7 +108,8 @@ fn look_at_machine(config: &Config) -> anyhow::Result<()> {
         output::checks(&lacking);
         bail!("this machine lacks something; see above, and `cynode doctor`");
     }
-    for program in ["cynode-runner", "cynode-pma", "cynode-node", "cynode-inside"] {
+    // What runs inside of sandboxes the node carries itself.
+    for program in ["cynode-runner", "cynode-pma", "cynode-node"] {
         supervise::beside_us(program)?;
     }
     up::instructions(config.manager.instructions.clone(), &supervise::beside_us("cynode-pma")?)

@@ -10,6 +10,9 @@ struct Brought {
     held: Held,
     head: String,
     commit: String,
+    directory: tempfile::TempDir,
+    /// The jobs of other units, still out.
+    others: Vec<Value>,
 }
 
 const HOLDS: &str = "./holds.sh";
@@ -38,11 +41,28 @@ fn change(at: &Path, base: &str, files: &[(&str, Option<&str>)]) -> (String, Vec
 
 impl Brought {
     async fn new(payload: Value, files: &[(&str, Option<&str>)]) -> Self {
+        Self::of(&["a"], payload, files).await
+    }
+
+    /// The same with several units; the first has brought something.
+    async fn of(units: &[&str], payload: Value, files: &[(&str, Option<&str>)]) -> Self {
+        let base = [("tests/sum.py", "assert 1\n"), ("Makefile", "test:\n")];
+        Self::over(&base, units, payload, files).await
+    }
+
+    /// The same over a repository with these files.
+    async fn over(
+        base: &[(&str, &str)],
+        units: &[&str],
+        payload: Value,
+        files: &[(&str, Option<&str>)],
+    ) -> Self {
         let mut drive = Drive::new().await;
         let (directory, _, _) = repository();
         let at = directory.path();
         let first = git(at, &["rev-parse", "HEAD"]);
-        change(at, &first, &[("tests/sum.py", Some("assert 1\n")), ("Makefile", Some("test:\n"))]);
+        let base: Vec<_> = base.iter().map(|(path, text)| (*path, Some(*text))).collect();
+        change(at, &first, &base);
         let head = git(at, &["rev-parse", "HEAD"]);
         git(at, &["bundle", "create", "--quiet", ".git/all.bundle", "--branches"]);
         let bundle = std::fs::read(at.join(".git/all.bundle")).unwrap();
@@ -56,15 +76,34 @@ impl Brought {
         let body = json!({ "project_id": drive.project, "description": "Mend it",
             "acceptance_criteria": [{ "text": "it holds", "check": holds() }] });
         drive.task = drive.admin.post("/v1/tasks", body).await.expect(201).text("id");
-        let held = drive.dispatched_with(&["a"], &payload).await;
+        let held = drive.dispatched_with(units, &payload).await;
         let node = Machine::join(&drive.app, &drive.admin, 1, 10).await;
-        let job = node.claim(1, 10).await.remove(0);
-        let (commit, bundle) = change(at, &head, files);
-        let bundle = store(&node, &job, &bundle).await;
+        let others = node.claim(1, 10).await;
+        let commit = String::new();
+        let mut brought = Self { drive, node, held, head, commit, directory, others };
+        brought.commit = brought.bring(units[0], files).await;
+        brought
+    }
+
+    /// The worker of a unit brings a change; gives its commit.
+    async fn bring(&mut self, unit: &str, files: &[(&str, Option<&str>)]) -> String {
+        let of = |job: &Value| job["unit"] == unit;
+        let job = self.others.remove(self.others.iter().position(of).unwrap());
+        let (commit, bundle) = change(self.directory.path(), &self.head, files);
+        let bundle = store(&self.node, &job, &bundle).await;
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
             "result": { "summary": "done", "stop": "end_turn", "commit": commit, "bundle": bundle } });
-        node.client.post(&path(&job, "result"), body).await.expect(200);
-        Self { drive, node, held, head, commit }
+        self.node.client.post(&path(&job, "result"), body).await.expect(200);
+        commit
+    }
+
+    /// What a unit's result has to answer for.
+    async fn odd(&self, unit: &str) -> Value {
+        let mut odd = results(&self.drive.app).await[unit]["odd"].clone();
+        for one in odd.as_array_mut().unwrap() {
+            assert!(one.as_object_mut().unwrap().remove("is").unwrap().is_string());
+        }
+        odd
     }
 
     async fn gather(&mut self, checks: Value) {
@@ -109,8 +148,8 @@ impl Brought {
     async fn end(&mut self, waived: Value) -> (u16, u16) {
         let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
         self.drive.go(&mut self.held, "pass", json!({ "effects": collect })).await;
-        let accept =
-            json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1, "waived": waived }]);
+        let by_person = waived == "a person took it";
+        let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1, "waived": waived, "by_person": by_person }]);
         let accepted = self.drive.step(&self.held, "pass", json!({ "effects": accept })).await;
         if accepted.status != 200 {
             return (accepted.status, 0);
@@ -246,11 +285,122 @@ async fn a_change_answers_for_tests_it_removed_and_for_files_that_decide_the_che
     let files =
         [("a.txt", Some("two\n")), ("tests/sum.py", None), ("Makefile", Some("test: ;true\n"))];
     let brought = Brought::new(payload, &files).await;
-    let odd = results(&brought.drive.app).await["a"]["odd"].clone();
     assert_eq!(
-        odd,
+        brought.odd("a").await,
         json!([{ "odd": "check_touched", "path": "Makefile" }, { "odd": "test_removed", "path": "tests/sum.py" }])
     );
+    // Whoever judges, the orchestrator takes it only with a reason.
+    let mut brought = brought;
+    assert_eq!(brought.end(Value::Null).await, (422, 0));
+}
+
+#[tokio::test]
+async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_the_same() {
+    let mut payload = payload();
+    payload["checks"] = json!([{ "argv": ["make", "test"] }]);
+    let files = [("Makefile", Some("test: ;true\n")), ("tests/sum.py", Some("pass\n"))];
+    let units = ["a", "b", "c", "d"];
+    for by_person in [false, true] {
+        let mut brought = Brought::of(&units, payload.clone(), &files).await;
+        let odd = brought.odd("a").await;
+        assert_eq!(odd.as_array().unwrap().len(), 2, "{odd}");
+        let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
+        brought.drive.go(&mut brought.held, "pass", json!({ "effects": collect })).await;
+        let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
+            "waived": "it need not hold", "by_person": by_person }]);
+        brought.drive.step(&brought.held, "pass", json!({ "effects": accept })).await.expect(200);
+        // The same files, with something else beside them.
+        brought.bring("b", &[("a.txt", Some("two\n"))]).await;
+        let put_back = results(&brought.drive.app).await["b"]["put_back"].clone();
+        if by_person {
+            assert_eq!((brought.odd("b").await, put_back), (json!([]), json!([])));
+        } else {
+            assert_eq!((brought.odd("b").await, put_back), (odd, json!(["tests/sum.py"])));
+            continue;
+        }
+        // Changed again, it has to be answered for again, and nothing else has.
+        brought.bring("c", &[("Makefile", Some("test: ;exit 0\n"))]).await;
+        assert_eq!(brought.odd("c").await, json!([{ "odd": "check_touched", "path": "Makefile" }]));
+        // As before the change there is nothing to answer for.
+        brought.bring("d", &[("Makefile", Some("test:\n"))]).await;
+        assert_eq!(brought.odd("d").await, json!([]));
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_to_be_looked_at_is_not_taken_for_good() {
+    let large = "assert 1\n".repeat(200_000);
+    let brought = Brought::new(payload(), &[("tests/sum.py", Some(&large))]).await;
+    let why = "it is too large, one of too many, or no text";
+    assert_eq!(
+        brought.odd("a").await,
+        json!([{ "odd": "unseen", "path": "tests/sum.py", "why": why }])
+    );
+    // However large it is, a change without marks of a merge has none.
+    let lines = "a line of a large file\n".repeat(600_000);
+    let brought = Brought::new(payload(), &[("a.txt", Some(&lines))]).await;
+    assert_eq!(brought.odd("a").await, json!([]));
+    // Marks after more than anybody reads.
+    let marked = format!("{lines}<<<<<<< ours\n=======\n>>>>>>> theirs\n");
+    let mut brought = Brought::new(payload(), &[("a.txt", Some(&marked))]).await;
+    let why = "files with marks of merges are too large to be read to their end";
+    assert_eq!(brought.odd("a").await, json!([{ "odd": "unseen", "path": "", "why": why }]));
+    assert_eq!(brought.end(Value::Null).await, (422, 0));
+}
+
+#[tokio::test]
+async fn where_too_much_stands_behind_the_checks_every_program_may() {
+    let mut payload = payload();
+    payload["checks"] = json!([{ "argv": ["make", "test"] }]);
+    // The script is named after more than is read of the file that decides.
+    let long = format!("{}test: ;sh run.sh\n", "# a line that says nothing\n".repeat(20_000));
+    let base = [("Makefile", long.as_str()), ("run.sh", "exit 1\n"), ("src/a.py", "a = 1\n")];
+    let files = [("run.sh", Some("exit 0\n")), ("src/a.py", Some("a = 2\n"))];
+    let brought = Brought::over(&base, &["a"], payload, &files).await;
+    assert_eq!(brought.odd("a").await, json!([{ "odd": "check_touched", "path": "run.sh" }]));
+}
+
+#[tokio::test]
+async fn a_check_needs_a_repository_and_where_there_is_none_only_a_person_takes_the_work() {
+    let mut drive = Drive::new().await;
+    let project = drive.project.clone();
+    let body = |name: Value| {
+        let mut body = json!({ "project_id": project, "description": "Mend it",
+            "acceptance_criteria": [{ "text": "it holds", "check": holds() }] });
+        if name.is_string() {
+            body["name"] = name;
+        }
+        body
+    };
+    for name in [Value::Null, json!("mend-it-well")] {
+        let refused = drive.admin.post("/v1/tasks", body(name)).await.expect(422).json();
+        let detail = refused["detail"].as_str().unwrap();
+        let told = ["no repository", "PUT /v1/projects/", "leave `check` out"];
+        assert!(told.iter().all(|words| detail.contains(words)), "{detail}");
+    }
+    let (_directory, _, bundle) = repository();
+    let place = format!("/v1/projects/{}/repository", drive.project);
+    assert_eq!(put(&drive.admin, &place, bundle).await.0, 200);
+    // Whoever works without files leaves nothing that could be checked.
+    let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
+    for (number, by_person, ends) in [(1, false, 422), (2, true, 200)] {
+        let named = json!(format!("mend-{number}"));
+        drive.task = drive.admin.post("/v1/tasks", body(named)).await.expect(201).text("id");
+        let mut held = drive.dispatched(&["a"]).await;
+        let claim = json!({ "claim_id": format!("0192d5c8-b6f0-7cc1-a1a3-c2b4d5e6f70{number}"), "most": 1 });
+        let claimed = worker.post("/v1/jobs/claim", claim).await.expect(200).json();
+        let place = format!("/v1/jobs/{}/result", claimed["jobs"][0]["job_id"].as_str().unwrap());
+        let done =
+            json!({ "fencing_token": 1, "outcome": "succeeded", "result": { "taken": "yes" } });
+        worker.post(&place, done).await.expect(200);
+        let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
+        drive.go(&mut held, "pass", json!({ "effects": collect })).await;
+        let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
+            "waived": "it cannot be checked", "by_person": by_person }]);
+        drive.go(&mut held, "pass", json!({ "effects": accept })).await;
+        drive.go(&mut held, "done", json!({})).await;
+        assert_eq!(drive.step(&held, "pass", json!({})).await.status, ends);
+    }
 }
 
 #[tokio::test]

@@ -41,8 +41,9 @@ pub(super) struct Trace {
 impl Trace {
     pub(super) fn start(desk: &Desk<'_>, attempt: u32, again: bool) -> Self {
         let context = &desk.handoff.context;
-        let profile = super::preference(&context.preferences, "agents.project_manager.profile")
-            .and_then(Value::as_str)
+        let profile = ["agents.project_manager.profile", "memory.profile"]
+            .into_iter()
+            .find_map(|key| super::preference(&context.preferences, key).and_then(Value::as_str))
             .unwrap_or("default");
         let mut trace =
             Self { id: context.trace_id.clone(), profile: profile.to_owned(), events: Vec::new() };

@@ -74,7 +74,13 @@ fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Ou
     let findings = shown.findings();
     let used = judge.unit_attempt.saturating_sub(1);
     let failing = findings.iter().filter(|it| it.severity == Severity::Critical).count();
-    match after_tests(true, used, &options) {
+    // Where there are no files no attempt can show anything: only a person can decide.
+    let nowhere = shown.commit.is_none() && shown.odd.is_empty();
+    let next = match after_tests(true, used, &options) {
+        Next::Revise if nowhere => Next::Escalate,
+        next => next,
+    };
+    match next {
         Next::Accept | Next::ProceedNoted => None,
         Next::Revise => {
             let round = used + 1;
@@ -97,9 +103,15 @@ fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Ou
                 .collect();
             let title = fence::line(&judge.title, 200);
             let times = judge.unit_attempt;
-            Some(ask(format!(
-                "After {times} attempts this still speaks against `{title}`:{listed}\n{CHOICES}"
-            )))
+            Some(ask(if nowhere {
+                format!(
+                    "What `{title}` brought cannot be checked: the project has no repository.{listed}\n{CHOICES}"
+                )
+            } else {
+                format!(
+                    "After {times} attempts this still speaks against `{title}`:{listed}\n{CHOICES}"
+                )
+            }))
         }
     }
 }

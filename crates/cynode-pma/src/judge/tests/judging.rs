@@ -343,6 +343,28 @@ async fn evidence_against_a_result_sends_it_back_twice_and_then_asks_a_person() 
 }
 
 #[tokio::test]
+async fn what_can_never_be_checked_is_for_a_person_at_once_whose_word_is_enough() {
+    let nowhere = || {
+        let mut evidence = Evidence { commit: None, ..shown(Tally::Again) };
+        evidence.checks[0].rounds = 0;
+        evidence
+    };
+    let HandoffAnswer::Ask { question } = weighed(nowhere(), 1, None).await else {
+        panic!("no question")
+    };
+    let told = ["cannot be checked: the project has no repository", "make test", "proceed"];
+    assert!(told.iter().all(|words| question.contains(words)), "{question}");
+    let HandoffAnswer::Judged(judged) = weighed(nowhere(), 1, Some("proceed")).await else {
+        panic!("no judgement")
+    };
+    let waived = Some("a person took it as it is".to_owned());
+    assert_eq!(
+        (judged.outcome, judged.waived, judged.by_person),
+        (JudgedOutcome::Accept, waived, true)
+    );
+}
+
+#[tokio::test]
 async fn good_evidence_is_noted_and_the_analyst_decides() {
     for (tally, findings) in [
         (Tally::Passed, vec![]),

@@ -23,7 +23,7 @@ const STUCK: Duration = Duration::from_mins(4);
 const WORDS: &str = "add gives the difference of two numbers; it must give their sum";
 
 /// What a gate says that a busy machine keeps from knowing better; the worker had no chance to report, and so to lie.
-const BUSY: [&str; 2] = ["Try again in a moment", "Refused (missing_id)"];
+const BUSY: [&str; 2] = ["Try again in a moment", "the tools cannot be listed"];
 
 /// Workers that lie.
 #[derive(Args)]

@@ -137,12 +137,12 @@ impl Whole {
             FROM tasks t JOIN workflow_runs r USING (task_id) WHERE t.task_id = $1";
         let begun = std::time::Instant::now();
         while begun.elapsed() < patience {
-            let row: Option<(String, bool, Option<String>)> = sqlx::query_as(query)
+            let row = sqlx::query_as::<_, (String, bool, Option<String>)>(query)
                 .bind(raw(task))
                 .fetch_optional(&self.world.pool)
-                .await
-                .unwrap();
-            if let Some((state, ended, question)) = row
+                .await;
+            // A busy machine may take longer than the pool waits.
+            if let Ok(Some((state, ended, question))) = row
                 && (ended || question.is_some())
             {
                 return Some(Still { state, question });
