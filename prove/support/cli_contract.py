@@ -466,6 +466,7 @@ def _():
     waiting("moon", "approval")
     call("task plan", "moon")
     call("task show", "moon")
+    call("task approve", "moon", yes=False, code=2)
     call("task approve", "moon")
     call("task approve", "moon", code=5)
     waiting("sun", "approval")

@@ -8,7 +8,7 @@ use crate::{
     client::{Call, Items},
     context::Context,
     failure::{Failure, Result},
-    look::{Look, all_visible, pretty},
+    look::{Look, all_visible, pretty, visible},
     output::{Form, Output, record, say, table, tell},
     terminal::Style,
 };
@@ -86,6 +86,7 @@ impl Context {
                 Ok(())
             }
             Err(error) => {
+                let error = visible(&error.to_string());
                 tell(&format!(
                     "cynork: the server is newer than this program ({error}); its answer as it came:"
                 ));

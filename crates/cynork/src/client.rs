@@ -17,6 +17,12 @@ const TRY: Duration = Duration::from_secs(30);
 /// How long a person waits gladly for somebody who is being started again.
 const WHILE: Duration = Duration::from_mins(1);
 
+/// How long a stream of events may be silent: the server says every 15 seconds that it is there.
+pub(crate) const SILENCE: Duration = Duration::from_secs(45);
+
+/// How long a merge may take.
+pub(crate) const MERGING: Duration = Duration::from_mins(2);
+
 /// The pause before the next.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -127,6 +133,15 @@ impl Call {
             target.push_str(&encoded(value));
         }
         target
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// The value that it carries.
+    pub(crate) fn carried(&self) -> Value {
+        let bytes = self.body.as_ref().map_or(b"null".as_slice(), |(bytes, _)| bytes.as_slice());
+        serde_json::from_slice(bytes).unwrap_or_default()
     }
 }
 
@@ -339,7 +354,8 @@ impl Client {
 
     /// What happens from now on, or behind the last event that was heard.
     pub async fn events(&self, call: &Call) -> Result<Events> {
-        Ok(Events { response: self.open(call, None).await?, rest: Vec::new() })
+        let response = self.open(call, None).await?;
+        Ok(Events { response, rest: Vec::new(), silence: Duration::MAX })
     }
 }
 
@@ -357,6 +373,8 @@ fn read_answer<T: DeserializeOwned>(call: &Call, bytes: &[u8]) -> Result<T> {
 pub struct Events {
     response: Response,
     rest: Vec<u8>,
+    /// How long nothing may come.
+    silence: Duration,
 }
 
 /// One server-sent event.
@@ -371,6 +389,13 @@ pub struct Heard {
 }
 
 impl Events {
+    /// The same; when nothing at all comes for so long, not even a sign of life, the stream has broken.
+    #[must_use]
+    pub fn at_most_silent(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
     /// The next; `None` when the stream has ended or broken.
     pub async fn next(&mut self) -> Option<Heard> {
         loop {
@@ -381,7 +406,8 @@ impl Events {
                     return Some(heard);
                 }
             }
-            let piece = self.response.chunk().await.ok()??;
+            let piece = tokio::time::timeout(self.silence, self.response.chunk()).await;
+            let piece = piece.ok()?.ok()??;
             self.rest.extend_from_slice(&piece);
         }
     }

@@ -32,14 +32,24 @@ impl Context {
         self.client.send(call).await
     }
 
-    /// The project that is meant: the one that was named, the one of the repository one is in, or the one that is kept.
+    /// The project that is meant where no path is named: see [`Context::meant`].
     pub(crate) fn project(&self, named: Option<String>) -> Result<String> {
-        let meant = named.or_else(|| project_of(Path::new(".")));
-        meant.or_else(|| self.file.kept.project.clone()).ok_or_else(|| {
+        self.project_at(named, Path::new("."))
+    }
+
+    /// The project that is meant with a path.
+    pub(crate) fn project_at(&self, named: Option<String>, path: &Path) -> Result<String> {
+        self.meant(named, path).ok_or_else(|| {
             Failure::new(Kind::Usage, "which project?").fix(
                 "name it with --project, or choose one for good with `cynork project use NAME`",
             )
         })
+    }
+
+    /// The project that was named, else the one of the repository that a path is in, else the one chosen with `project use`.
+    pub(crate) fn meant(&self, named: Option<String>, path: &Path) -> Option<String> {
+        let meant = named.or_else(|| project_of(path));
+        meant.or_else(|| self.file.kept.project.clone())
     }
 
     /// Whether there is a person who can be asked.
@@ -66,11 +76,53 @@ impl Context {
     }
 }
 
-/// The project that a repository of this machine belongs to, as `cynork` noted it there.
+/// The project that the repository around a path belongs to, as `cynork` noted it there.
 pub(crate) fn project_of(repository: &Path) -> Option<String> {
     let mut git = Command::new("git");
     git.arg("-C").arg(repository).args(["config", "--get", "cynork.project"]);
     let said = git.stderr(Stdio::null()).output().ok().filter(|it| it.status.success())?;
     let project = String::from_utf8(said.stdout).ok()?.trim().to_owned();
     Some(project).filter(|project| !project.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(kept: Option<&str>) -> Context {
+        let place = tempfile::tempdir().unwrap();
+        let environment = Environment::default();
+        let mut file = File::read(Some(place.path().join("none")), &environment).unwrap();
+        file.kept.project = kept.map(str::to_owned);
+        let client = Client::new("http://127.0.0.1:1").unwrap();
+        Context { client, out: Output::new(Form::Json, false), file, environment, yes: false }
+    }
+
+    fn git(path: &Path, words: &[&str]) {
+        assert!(Command::new("git").arg("-C").arg(path).args(words).status().unwrap().success());
+    }
+
+    #[test]
+    fn a_project_is_named_or_that_of_the_repository_that_is_meant_or_the_one_that_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        git(place.path(), &["init", "--quiet"]);
+        let context = self::context(Some("kept"));
+        let meant = |named: Option<&str>| {
+            context.project_at(named.map(str::to_owned), place.path()).unwrap()
+        };
+        assert_eq!(meant(None), "kept", "a repository that nobody noted a project in");
+        git(place.path(), &["config", "cynork.project", "prj_1"]);
+        assert_eq!([meant(Some("named")), meant(None)], ["named", "prj_1"]);
+        let other = tempfile::tempdir().unwrap();
+        assert_eq!(context.project_at(None, other.path()).unwrap(), "kept");
+        let failure = self::context(None).project_at(None, other.path()).unwrap_err();
+        assert_eq!(failure.kind, Kind::Usage);
+    }
+
+    #[test]
+    fn without_a_person_nothing_is_sure_unless_it_was_said() {
+        let context = self::context(None);
+        assert_eq!(context.sure("May it?").unwrap_err().kind, Kind::Usage);
+        assert_eq!(Context { yes: true, ..context }.sure("May it?"), Ok(()));
+    }
 }

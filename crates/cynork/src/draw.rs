@@ -21,12 +21,12 @@ use cynode_wire::{
 use serde_json::Value;
 
 pub use self::{
-    change::{diff, files, findings},
+    change::{diff, files, findings, headed},
     job::{happened, said},
     live::{Live, live, waits_for},
     spending::{bar, cost, money, spent},
 };
-use crate::terminal::{Paint, Style, clean, clock, first_line, fit};
+use crate::terminal::{Paint, Style, clean, clock, first_line, fit, shown};
 
 /// How much of the note of a step is shown.
 const NOTE: usize = 220;
@@ -55,7 +55,7 @@ pub fn planned(plan: &Plan, units: &[UnitView], paint: Paint) -> Vec<String> {
     let mut lines = Vec::new();
     branch(&leaves, None, "", paint, &mut lines);
     for assumption in plan.assumptions() {
-        let assumption = clean(assumption.as_str()).replace('\n', " ");
+        let assumption = shown(assumption.as_str()).replace('\n', " ");
         lines.push(paint.dye(Style::Dim, &format!("assumed: {assumption}")));
     }
     lines
@@ -140,7 +140,7 @@ const fn standing(state: UnitState) -> (&'static str, Style) {
 fn notes(payload: &Value) -> Vec<(&'static str, String)> {
     let texts = |value: &Value| -> Vec<String> {
         let texts = value.as_array().into_iter().flatten();
-        texts.filter_map(|text| text.as_str().map(|it| clean(it).replace('\n', " "))).collect()
+        texts.filter_map(|text| text.as_str().map(|it| shown(it).replace('\n', " "))).collect()
     };
     let mut notes = Vec::new();
     if let Some(kind) = payload["kind"].as_str() {
@@ -155,7 +155,7 @@ fn notes(payload: &Value) -> Vec<(&'static str, String)> {
     }
     for check in payload["checks"].as_array().into_iter().flatten() {
         if let Ok(check) = serde_json::from_value::<cynode_core::evidence::Check>(check.clone()) {
-            notes.push(("check", first_line(&check.told())));
+            notes.push(("check", shown(&check.told()).replace('\n', " ")));
         }
     }
     notes
@@ -241,7 +241,7 @@ pub fn reports(reports: &[ReportView], paint: Paint) -> Vec<String> {
         let unit = unit.unwrap_or_default();
         let kind = paint.dye(Style::Bold, report.kind.as_str());
         lines.push(format!("{role}{unit}  {kind}"));
-        lines.extend(clean(&report.summary).lines().map(|line| format!("  {line}")));
+        lines.extend(shown(&report.summary).lines().map(|line| format!("  {line}")));
     }
     lines
 }

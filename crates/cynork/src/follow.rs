@@ -34,7 +34,7 @@ pub use self::seen::job_name;
 
 use self::seen::Seen;
 use crate::{
-    client::{Call, Client, Failure, Items, Kind, Result},
+    client::{Call, Client, Failure, Items, Kind, Result, SILENCE},
     operations,
 };
 
@@ -43,9 +43,6 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// The pause before the stream is asked for again.
 const PAUSE: Duration = Duration::from_millis(300);
-
-/// How long a stream may be silent: the server says every 15 seconds that it is there.
-const SILENCE: Duration = Duration::from_secs(45);
 
 /// Most events of a job in one answer.
 const MOST_EVENTS: usize = 500;
@@ -167,12 +164,12 @@ pub async fn listen(client: Client, task: String, tell: mpsc::UnboundedSender<St
             .query("task_id", Some(&task))
             .query("after", Some(&last));
         let mut events = match client.events(&call).await {
-            Ok(events) => events,
+            Ok(events) => events.at_most_silent(SILENCE),
             Err(failure) if failure.may_pass() => continue,
             // Whoever may not listen can still look.
             Err(_) => return,
         };
-        while let Ok(Some(heard)) = tokio::time::timeout(SILENCE, events.next()).await {
+        while let Some(heard) = events.next().await {
             if !heard.id.is_empty() {
                 last = heard.id;
             }

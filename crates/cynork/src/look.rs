@@ -103,12 +103,12 @@ pub(crate) fn number(number: i64) -> String {
 }
 
 /// A text of others with what a terminal would obey, or what cannot be seen, written out: nobody decides about what is
-/// hidden.
+/// hidden. Lines and tabs stay.
 pub(crate) fn visible(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for character in text.chars() {
         let hidden = match character {
-            '\n' => false,
+            '\n' | '\t' => false,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{feff}' => true,
             '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}' => true,
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
@@ -170,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_is_written_out_and_lines_stay() {
-        assert_eq!(visible("a\u{1b}[8mb\nc\u{202e}d"), "a\\u{1b}[8mb\nc\\u{202e}d");
+    fn what_hides_is_written_out_and_lines_and_tabs_stay() {
+        assert_eq!(visible("a\u{1b}[8mb\n\tc\u{202e}d"), "a\\u{1b}[8mb\n\tc\\u{202e}d");
         let value = serde_json::json!({ "a": ["\u{7}", 1], "b\u{200b}": null });
         assert_eq!(
             all_visible(value),

@@ -135,7 +135,7 @@ impl Named {
 /// In which project.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct In {
-    /// The project, by name or id; else the one chosen with `cynork project use`.
+    /// The project, by name or id; else that of the repository that is meant, else the one chosen with `cynork project use`.
     #[arg(long, short)]
     pub(crate) project: Option<String>,
 }

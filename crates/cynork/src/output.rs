@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::{
     failure::{Failure, Result},
+    look::visible,
     terminal::{self, Paint, Style},
 };
 
@@ -59,7 +60,7 @@ impl Output {
     ) -> Result<()> {
         match self.form {
             Form::Json => Self::json(value)?,
-            Form::Quiet => names(value).iter().for_each(|name| say(name)),
+            Form::Quiet => names(value).iter().for_each(|name| say(&visible(name))),
             Form::Readable => {
                 let text = text(value, self.paint);
                 if !text.is_empty() {
@@ -83,7 +84,10 @@ impl Output {
         match self.form {
             Form::Json => Self::json(value)?,
             Form::Quiet => {}
-            Form::Readable => say(&format!("{} {sentence}", self.paint.dye(Style::Green, "✓"))),
+            Form::Readable => {
+                let tick = self.paint.dye(Style::Green, "✓");
+                say(&format!("{tick} {}", visible(sentence)));
+            }
         }
         Ok(())
     }
@@ -97,15 +101,23 @@ impl Output {
             return;
         }
         let colour = self.paint.0 && std::io::stderr().is_terminal();
-        let paint = Paint(colour);
-        tell(&format!("{} {}", paint.dye(Style::Red, "cynork:"), failure.detail));
-        if let Some(fix) = &failure.fix {
-            tell(&format!("        {} {fix}", paint.dye(Style::Bold, "next:")));
-        }
-        if let Some(trace) = &failure.trace_id {
-            tell(&paint.dye(Style::Dim, &format!("        trace {trace}")));
+        for line in complaint(failure, Paint(colour)) {
+            tell(&line);
         }
     }
+}
+
+/// Why nothing came of it, for people; what hides in the words of a server is written out.
+fn complaint(failure: &Failure, paint: Paint) -> Vec<String> {
+    let mut lines =
+        vec![format!("{} {}", paint.dye(Style::Red, "cynork:"), visible(&failure.detail))];
+    if let Some(fix) = &failure.fix {
+        lines.push(format!("        {} {}", paint.dye(Style::Bold, "next:"), visible(fix)));
+    }
+    if let Some(trace) = &failure.trace_id {
+        lines.push(paint.dye(Style::Dim, &format!("        trace {}", visible(trace))));
+    }
+    lines
 }
 
 /// Least columns that a sentence is given where there is not room for all of it.
@@ -158,4 +170,22 @@ pub(crate) fn record(paint: Paint, sides: &[(&str, String)]) -> String {
         let _ = writeln!(text, "{head}  {}", value.replace('\n', &inner));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Kind;
+
+    #[test]
+    fn a_complaint_obeys_no_server() {
+        let failure = Failure {
+            trace_id: Some("0a\u{9b}".to_owned()),
+            ..Failure::new(Kind::Invalid, "no\u{1b}[2J").fix("try\u{202e} it")
+        };
+        assert_eq!(
+            complaint(&failure, Paint(false)),
+            ["cynork: no\\u{1b}[2J", "        next: try\\u{202e} it", "        trace 0a\\u{9b}"]
+        );
+    }
 }

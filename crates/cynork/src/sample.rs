@@ -160,26 +160,36 @@ fn completed(summary: &str) -> Value {
     json!({ "move": "tool", "name": "pm.report", "arguments": report })
 }
 
-/// A project with the sample, a scripted model for each tier, agents that play their moves, a person who is asked. Done again,
-/// it is done once.
-pub async fn set_up(client: &Client, repository: &Repository, slug: &str) -> Result<String> {
-    let provider = json!({ "kind": "scripted", "script": script()? });
-    let call = Call::to(operations::SET_PROVIDER, ["sample"]).body(&provider);
-    let _: Value = client.until_taken(&call.key("sample-provider")).await?;
+/// The models of one project, one for each tier. They play a script, so no other project may ask them.
+fn models(slug: &str, project: &str) -> Vec<(String, Value)> {
     let prices = json!({ "input": 1_000_000, "cached": 100_000, "cache_write": 1_000_000, "output": 4_000_000 });
-    for tier in ["fast", "standard", "deep"] {
+    let model = |tier: &str| {
         let model = json!({
             "context_tokens": 200_000, "max_output_tokens": 4_000, "tools": true, "json_schema": true, "tier": tier,
+            "project_id": project,
             "routes": [{ "provider": "sample", "upstream": "scripted", "prices": prices }],
         });
-        let call = Call::to(operations::SET_MODEL, [format!("sample-{tier}")]).body(&model);
-        let _: Value = client.until_taken(&call.key(format!("sample-model-{tier}"))).await?;
-    }
+        (format!("sample-{slug}-{tier}"), model)
+    };
+    ["fast", "standard", "deep"].map(model).into()
+}
+
+/// A project with the sample, a scripted model for each tier that only it may ask, agents that play their moves, a person
+/// who is asked. Done again, it is done once.
+pub async fn set_up(client: &Client, repository: &Repository, slug: &str) -> Result<String> {
     let body = json!({ "slug": slug, "title": slug });
     let call = Call::to(operations::CREATE_PROJECT, NONE).body(&body);
     let project: Value = client.until_taken(&call.key(format!("sample-project-{slug}"))).await?;
     let project =
         project["id"].as_str().ok_or_else(|| Failure::internal("a project without id"))?;
+    let provider = json!({ "kind": "scripted", "script": script()? });
+    let call = Call::to(operations::SET_PROVIDER, ["sample"]).body(&provider);
+    let _: Value = client.until_taken(&call.key("sample-provider")).await?;
+    for (name, model) in models(slug, project) {
+        let key = format!("{name}-{project}");
+        let call = Call::to(operations::SET_MODEL, [name]).body(&model);
+        let _: Value = client.until_taken(&call.key(key)).await?;
+    }
     let call = Call::to(operations::IMPORT_REPOSITORY, [project])
         .file(repository.bundle()?, "application/x-git-bundle");
     let _: Value = client.until_taken(&call.key(format!("sample-repository-{project}"))).await?;

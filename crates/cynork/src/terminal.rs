@@ -11,6 +11,8 @@ use rustix::termios::{
 };
 use tokio::sync::oneshot;
 
+use crate::look::visible;
+
 /// Colours and weights, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -61,7 +63,8 @@ pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text that others wrote, without anything that a terminal obeys or that hides: lines and words stay, tabs become spaces.
+/// A text that others wrote, without anything that a terminal obeys or that hides: lines and words stay, tabs become
+/// spaces. For what is looked at in passing, such as what programs write in colours; see [`shown`] for what is decided by.
 pub fn clean(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -93,9 +96,16 @@ const fn hides(one: char) -> bool {
     matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The first line of a text that others wrote.
+/// The first line of a text that others wrote, with what hides in it written out.
 pub fn first_line(text: &str) -> String {
-    clean(text).lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    shown(line.trim())
+}
+
+/// A text that others wrote and somebody decides by: what a terminal would obey, or what cannot be seen, is written out
+/// where it stands, and tabs become spaces.
+pub fn shown(text: &str) -> String {
+    visible(&text.replace('\t', "    "))
 }
 
 /// A text cut to a number of columns; what was cut shows.

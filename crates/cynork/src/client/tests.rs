@@ -1,3 +1,5 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use super::*;
 use crate::operations;
 
@@ -7,6 +9,28 @@ fn values_take_their_places_and_are_written_so_that_they_stay_one_word() {
         .query("project", Some("a&b"))
         .query("state", None::<&str>);
     assert_eq!(call.target(), "/v1/model-registry/qwen%2F0.5%20b?project=a%26b");
+}
+
+#[tokio::test]
+async fn a_stream_of_which_nothing_comes_any_more_has_broken() {
+    let peer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", peer.local_addr().unwrap())).unwrap();
+    // It says one thing, and then nothing, though it stays.
+    let answering = async {
+        let (mut stream, _) = peer.accept().await.unwrap();
+        let read = stream.read(&mut [0; 1024]).await.unwrap();
+        assert!(read > 0, "it was asked");
+        let said =
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nid: 1.1\ndata: a\n\n";
+        stream.write_all(said).await.unwrap();
+        stream
+    };
+    let call = Call::of(operations::FOLLOW_EVENTS);
+    let (events, _stream) = tokio::join!(client.events(&call), answering);
+    let mut events = events.unwrap();
+    assert_eq!(events.next().await.unwrap().data, "a");
+    let mut events = events.at_most_silent(Duration::from_millis(1));
+    assert_eq!(events.next().await, None);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `cynork api`: any call of the interface, as it is.
 
+use std::io::IsTerminal as _;
+
 use clap::Args;
 use serde_json::Value;
 
@@ -8,7 +10,7 @@ use crate::{
     context::Context,
     failure::{Failure, Kind, Result},
     given,
-    look::pretty,
+    look::{all_visible, pretty, visible},
     operations::{self, Operation},
     output::{Form, Output, say},
 };
@@ -48,15 +50,18 @@ impl Api {
         }
         let text = context.client.text(&call).await?;
         let read = if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text) };
+        // Elsewhere it goes as it came.
+        let person = std::io::stdout().is_terminal();
         match (read, context.out.form) {
             (Ok(value), Form::Json) => Output::json(&value),
             (Err(_), Form::Json) => Output::json(&Value::from(text)),
             (Ok(Value::Null), _) => Ok(()),
             (Ok(value), _) => {
-                say(&pretty(&value));
+                say(&pretty(&if person { all_visible(value) } else { value }));
                 Ok(())
             }
             (Err(_), _) => {
+                let text = if person { visible(&text) } else { text };
                 say(text.trim_end_matches('\n'));
                 Ok(())
             }

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{BufWriter, Write},
     path::PathBuf,
+    time::Duration as Time,
 };
 
 use clap::{Args, Subcommand};
@@ -84,6 +85,12 @@ pub(crate) struct Which {
 /// Most records of a page.
 const MOST: usize = 1000;
 
+/// How long it may take to read every record.
+const READING: Time = Time::from_mins(15);
+
+/// How long it may take to find what proves one.
+const PROVING: Time = Time::from_mins(2);
+
 impl Which {
     /// The call without its end.
     async fn call(&self, context: &Context) -> Result<Call> {
@@ -120,7 +127,8 @@ impl Audit {
                 let row = |it: &AuditProof, _: &Look| {
                     [plain(&it.record), plain(&it.checkpoint), it.public_key.clone()]
                 };
-                context.list(&call, None, name, heads, row).await
+                let value: Value = context.client.send_slowly(&call, PROVING).await?;
+                context.table(&value, name, heads, row)
             }
             Self::Export { which, output } => export(context, &which, output).await,
         }
@@ -128,7 +136,8 @@ impl Audit {
 }
 
 async fn verify(context: &Context) -> Result<()> {
-    let value = context.ask(&Call::of(operations::VERIFY_AUDIT)).await?;
+    let call = Call::of(operations::VERIFY_AUDIT);
+    let value: Value = context.client.send_slowly(&call, READING).await?;
     let names = |it: &AuditReport| vec![it.tip.clone()];
     context.show(&value, names, |it: &AuditReport, look| {
         let records = format!("{}, {} under a signature", it.records, it.covered);

@@ -1,6 +1,9 @@
 //! `cynork chat`: a conversation with the project manager.
 
-use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::{
+    io::{BufRead as _, IsTerminal as _, Read as _, Write as _},
+    path::Path,
+};
 
 use clap::{Args, Subcommand};
 use cynode_wire::handoffs::{ChatTurn, ThreadView};
@@ -69,7 +72,7 @@ impl Chat {
             None => {}
         }
         // Without a project the preference `chat.default_project` decides, or there is only one.
-        let named = self.place.project.or_else(|| context.file.kept.project.clone());
+        let named = context.meant(self.place.project, Path::new("."));
         let project = context.project_id_if(named.as_deref()).await?;
         let mut talk = Talk { context, model: self.model, project, messages: Vec::new() };
         match self.message {
@@ -196,20 +199,19 @@ impl Talk<'_> {
         }
     }
 
-    /// Asks, and shows the answer as it comes if it is to be shown.
+    /// Asks, and shows the answer as it comes if it is to be shown. What was not answered to its end was not said: given up
+    /// in between, the next question goes without it.
     async fn ask(&mut self, question: &str, shown: bool) -> Result<Answered> {
-        self.messages.push(json!({ "role": "user", "content": question }));
-        let body = json!({ "model": self.model, "stream": true, "messages": self.messages });
+        let mut messages = self.messages.clone();
+        messages.push(json!({ "role": "user", "content": question }));
+        let body = json!({ "model": self.model, "stream": true, "messages": messages });
         let mut call = Call::of(operations::COMPLETIONS).body(&body);
         if let Some(project) = &self.project {
             call = call.header("OpenAI-Project", project);
         }
-        let heard = self.listen(&call, shown).await;
-        if heard.is_err() {
-            self.messages.pop();
-        }
-        let answered = heard?;
-        self.messages.push(json!({ "role": "assistant", "content": answered.content }));
+        let answered = self.listen(&call, shown).await?;
+        messages.push(json!({ "role": "assistant", "content": answered.content }));
+        self.messages = messages;
         Ok(answered)
     }
 
@@ -280,6 +282,31 @@ fn prompt(words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Environment, File};
+
+    #[tokio::test]
+    async fn a_question_that_was_stopped_is_not_sent_along_with_the_next() {
+        let place = tempfile::tempdir().unwrap();
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", silent.local_addr().unwrap());
+        let environment = Environment::default();
+        let context = Context {
+            client: crate::client::Client::new(&address).unwrap(),
+            out: Output::new(Form::Json, false),
+            file: File::read(Some(place.path().join("none")), &environment).unwrap(),
+            environment,
+            yes: false,
+        };
+        let said = vec![json!({ "role": "user", "content": "before" })];
+        let model = "cynodeai.pm".to_owned();
+        let mut talk = Talk { context: &context, model, project: None, messages: said.clone() };
+        tokio::select! {
+            answered = talk.ask("stopped", false) => panic!("{answered:?}"),
+            // It was asked, and nobody answers.
+            asked = silent.accept() => drop(asked.unwrap()),
+        }
+        assert_eq!(talk.messages, said);
+    }
 
     #[test]
     fn an_answer_is_put_together_from_its_pieces() {

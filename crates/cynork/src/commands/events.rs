@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use cynode_wire::events::EventView;
+use tokio::time::MissedTickBehavior;
 
 use crate::{
-    client::Call,
+    client::{Call, SILENCE},
     context::Context,
     failure::{Failure, Kind, Result},
     look::{Look, all_visible, plain},
@@ -43,6 +44,8 @@ impl Events {
         let mut after = self.after;
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut turn = tokio::time::interval(PAUSE);
+        // However long a stream lasted, one pause comes before the next.
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while left > 0 {
             turn.tick().await;
             let call = Call::of(operations::FOLLOW_EVENTS)
@@ -50,7 +53,7 @@ impl Events {
                 .query("task_id", task.as_ref())
                 .query("after", after.as_ref());
             let mut events = match context.client.events(&call).await {
-                Ok(events) => events,
+                Ok(events) => events.at_most_silent(SILENCE),
                 // Once something was heard, whoever is away comes back.
                 Err(failure) if failure.kind == Kind::Unreachable && after.is_some() => continue,
                 Err(failure) => return Err(failure),

@@ -11,7 +11,7 @@ use crate::{
     client::Call,
     context::Context,
     failure::Result,
-    look::{Look, money, plain, pretty},
+    look::{Look, all_visible, money, plain, pretty},
     names::In,
     operations,
     output::{record, table},
@@ -132,7 +132,12 @@ fn shown(it: &HandoffView, value: &Value, look: &Look) -> String {
         let _ = write!(text, "\n{}\n", table(look.paint, heads, rows.collect()));
     }
     if !value["answer"].is_null() {
-        let _ = write!(text, "\n{}\n{}", look.bold("answer"), pretty(&value["answer"]));
+        let _ = write!(
+            text,
+            "\n{}\n{}",
+            look.bold("answer"),
+            pretty(&all_visible(value["answer"].clone()))
+        );
     }
     text
 }

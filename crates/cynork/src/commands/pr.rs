@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answers::{Pages, whole},
-    client::Call,
+    client::{Call, MERGING},
     context::Context,
     draw,
     failure::{Failure, Kind, Result},
@@ -20,7 +20,7 @@ use crate::{
     names::In,
     operations,
     output::record,
-    terminal::first_line,
+    terminal::{Style, first_line},
 };
 
 #[derive(Subcommand)]
@@ -184,27 +184,30 @@ impl Pr {
             Self::Merge(which) => {
                 let id = which.id(context).await?;
                 context.sure(&format!("Merge the pull request {}?", which.pull_request))?;
-                end(context, &Call::to(operations::MERGE_PULL_REQUEST, [id])).await
+                let call = Call::to(operations::MERGE_PULL_REQUEST, [id]);
+                let value: Value = context.client.send_slowly(&call, MERGING).await?;
+                ended(context, &value)
             }
             Self::Close(which) => {
                 let id = which.id(context).await?;
                 context.sure(&format!("Close the pull request {}?", which.pull_request))?;
-                end(context, &Call::to(operations::CLOSE_PULL_REQUEST, [id])).await
+                ended(context, &context.ask(&Call::to(operations::CLOSE_PULL_REQUEST, [id])).await?)
             }
         }
     }
 }
 
-async fn end(context: &Context, call: &Call) -> Result<()> {
-    context
-        .told(
-            call,
-            |it: &PullRequestView| it.id.to_string(),
-            |it, look| {
-                format!("#{} “{}” is {}", it.number, it.title, look.state(it.state.as_str()))
-            },
-        )
-        .await
+/// Says what became of a pull request.
+fn ended(context: &Context, value: &Value) -> Result<()> {
+    context.show(
+        value,
+        |it: &PullRequestView| vec![it.id.to_string()],
+        |it, look| {
+            let tick = look.paint.dye(Style::Green, "✓");
+            let state = look.state(it.state.as_str());
+            format!("{tick} #{} “{}” is {state}", it.number, it.title)
+        },
+    )
 }
 
 /// Where people look at it: what lives here is below our own address.

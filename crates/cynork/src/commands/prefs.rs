@@ -9,6 +9,7 @@ use crate::{
     commands::values::{self, NewValue, OldValue},
     context::Context,
     failure::Result,
+    look::all_visible,
     names, operations,
     output::table,
 };
@@ -153,11 +154,12 @@ impl Effective {
             .query("project_id", project)
             .query("agent_role", self.agent_role);
         let value: Value = context.ask(&call).await?;
+        let seen = all_visible(value.clone());
         context.show(
             &value,
             |it: &EffectiveView| it.effective.keys().cloned().collect(),
             |it, look| {
-                let rows = values::held(&value["effective"], &value["sources"], look);
+                let rows = values::held(&seen["effective"], &seen["sources"], look);
                 let mut text = table(look.paint, ["key", "value", "said by"], rows);
                 for entry in &it.invalid {
                     let passed = format!(

@@ -33,7 +33,7 @@ pub(crate) enum Project {
     /// Shows a project.
     #[command(after_help = "Example: cynork project show web")]
     Show {
-        /// By name or id; else the one chosen with `cynork project use`.
+        /// By name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
         project: Option<String>,
     },
     /// Changes what a project is called and what it is about.
@@ -83,13 +83,13 @@ pub(crate) enum Project {
     /// Brings a repository of this machine into a project, or newer commits of it.
     #[command(after_help = "Example: cynork project import . --project web")]
     Import(import::Import),
-    /// Brings a working copy up to what the project has, with git.
+    /// Brings the branch that a working copy is on up to what the project has, with git.
     #[command(after_help = "Example: cynork project pull --project web")]
     Pull(pull::Pull),
     /// Makes a working copy of a project's repository, with git.
     #[command(after_help = "Example: cynork project clone web")]
     Clone(pull::Clone),
-    /// Chooses the project that is meant when none is named.
+    /// Chooses the project that is meant when none is named and the repository one is in has none.
     #[command(after_help = "Example: cynork project use web")]
     Use {
         /// By name or id.
@@ -107,14 +107,14 @@ pub(crate) struct Create {
     /// What it is about.
     #[arg(long)]
     description: Option<String>,
-    /// Means this project from now on when none is named.
+    /// Means this project from now on when none is named and the repository one is in has none.
     #[arg(long = "use")]
     chosen: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Change {
-    /// By name or id; else the one chosen with `cynork project use`.
+    /// By name or id; else that of the repository one is in, else the one chosen with `cynork project use`.
     project: Option<String>,
     /// Its name for people.
     #[arg(long)]

@@ -3,7 +3,7 @@
 mod before;
 mod ending;
 mod live;
-pub(crate) mod repository;
+mod repository;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -116,7 +116,7 @@ impl Run {
                 project
             }
             None => {
-                let named = context.project(self.project.clone()).map_err(|failure| {
+                let named = context.project_at(self.project.clone(), &self.repo).map_err(|failure| {
                     failure.fix("run it in a repository (`git init`), or name a project that has one with --project")
                 })?;
                 let project = project(context, &named).await?;

@@ -41,7 +41,7 @@ use self::{
 };
 use super::account;
 use crate::{
-    client::Client,
+    client::{Client, SILENCE},
     context::Context,
     failure::{Failure, Kind, Result},
 };
@@ -232,7 +232,8 @@ async fn listen(client: Client, after: Option<String>, tell: UnboundedSender<Mes
     let why = match opened {
         Err(_) => Failure::new(Kind::Unreachable, format!("no answer from {}", client.base())),
         Ok(Err(failure)) => failure,
-        Ok(Ok(mut events)) => {
+        Ok(Ok(events)) => {
+            let mut events = events.at_most_silent(SILENCE);
             let _ = tell.send(Message::Listening);
             while let Some(heard) = events.next().await {
                 // Kinds that this program does not know are passed over.

@@ -14,7 +14,7 @@ pub(crate) use self::{
     look::{plan_of, timeline_of},
     steer::{answered, approved, instructed},
 };
-use super::run::{self, repository};
+use super::run;
 use crate::{
     client::{Call, Items},
     context::Context,
@@ -64,7 +64,7 @@ pub(crate) enum Task {
     /// Shows what agents reported. A report is a claim.
     #[command(after_help = "Example: cynork task reports last")]
     Reports(Named),
-    /// Says yes to the plan, or no with a reason.
+    /// Says yes to the plan, or no with a reason: shows it and asks.
     #[command(
         after_help = "Example: cynork task approve last\n         cynork task approve last --no \"leave the database alone\""
     )]
@@ -192,8 +192,7 @@ impl Named {
         if self.task.contains('_') {
             return context.client.send(&call).await;
         }
-        let here = || repository::remembered(std::path::Path::new("."));
-        let project = context.project(self.project.clone().or_else(here))?;
+        let project = context.project(self.project.clone())?;
         context.client.send(&call.query("project", Some(project))).await
     }
 

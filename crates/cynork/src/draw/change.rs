@@ -2,32 +2,46 @@
 
 use cynode_wire::{delivery::ChangedFiles, reports::ReviewFeedback, workflow::Severity};
 
-use crate::terminal::{Paint, Style, clean, width};
+use crate::{
+    look::visible,
+    terminal::{Paint, Style, shown, width},
+};
 
 /// Most signs of a file's bar.
 const BAR: u64 = 24;
 
-/// A difference, with what came and what went.
+/// A difference, with what came and what went; what hides in it is written out.
 pub fn diff(text: &str, paint: Paint) -> Vec<String> {
-    let line = |line: &str| {
-        let line = clean(line);
+    let line = |(head, line): (bool, &str)| {
+        let line = visible(line);
         match line.as_bytes() {
-            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => paint.dye(Style::Bold, &line),
+            _ if head => paint.dye(Style::Bold, &line),
             [b'+', ..] => paint.dye(Style::Green, &line),
             [b'-', ..] => paint.dye(Style::Red, &line),
             [b'@', b'@', ..] => paint.dye(Style::Cyan, &line),
             _ => line,
         }
     };
-    let shown =
-        text.lines().filter(|line| !line.starts_with("index ") && !line.starts_with("diff "));
+    let only_git = |line: &str| line.starts_with("index ") || line.starts_with("diff ");
+    let shown = headed(text).filter(|(head, line)| !(*head && only_git(line)));
     shown.map(line).collect()
+}
+
+/// The lines of a difference, each with whether it is in the head of a file: before the first change in it. Behind that,
+/// a line that begins like a head is one that came or went.
+pub fn headed(text: &str) -> impl Iterator<Item = (bool, &str)> {
+    let mut head = true;
+    text.lines().map(move |line| {
+        // Lines of a file begin with a sign of their own.
+        head = line.starts_with("diff ") || head && !line.starts_with("@@");
+        (head, line)
+    })
 }
 
 /// The files that are different, with how many lines came and went, and the sum of them.
 pub fn files(changed: &ChangedFiles, paint: Paint) -> Vec<String> {
     let paths: Vec<String> =
-        changed.files.iter().map(|file| clean(&file.path).replace('\n', " ")).collect();
+        changed.files.iter().map(|file| shown(&file.path).replace('\n', " ")).collect();
     let wide = paths.iter().map(|path| width(path)).max().unwrap_or(0);
     let most = changed.files.iter().map(|file| sum(file.insertions) + sum(file.deletions)).max();
     let (mut came, mut went) = (0, 0);
@@ -80,7 +94,7 @@ pub fn findings(feedback: &ReviewFeedback, paint: Paint) -> Vec<String> {
     let mut lines = vec![format!("findings: {}", counts.join(", "))];
     for finding in &found {
         let (word, style) = named(finding.severity);
-        let told = clean(&finding.told());
+        let told = shown(&finding.told());
         for (at, line) in told.lines().filter(|line| !line.trim().is_empty()).enumerate() {
             let head =
                 if at == 0 { paint.dye(style, &format!("{word:<8}")) } else { " ".repeat(8) };

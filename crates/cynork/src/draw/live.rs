@@ -56,7 +56,7 @@ pub fn live(view: &Live<'_>, columns: usize, rows: usize, paint: Paint) -> Vec<S
         below.push(fitted(line));
     }
     for line in view.tail.iter().rev().take(3).rev() {
-        below.push(fitted(Line::default().dyed(Style::Dim, format!("│ {}", first_line(line)))));
+        below.push(fitted(Line::default().dyed(Style::Dim, format!("│ {}", line.trim()))));
     }
     if let Some(why) = view.held {
         let line = Line::default().dyed(Style::Red, "held up ").plain(first_line(why));

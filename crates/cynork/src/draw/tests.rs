@@ -7,6 +7,8 @@ use super::*;
 
 const PLAIN: Paint = Paint(false);
 
+const WAIT: &str = "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+
 #[test]
 fn a_plan_is_a_tree_with_what_must_hold_and_what_shows_it() {
     let given = json!({
@@ -146,6 +148,53 @@ fn a_difference_leaves_out_what_only_git_reads() {
 }
 
 #[test]
+fn nothing_of_a_difference_is_hidden() {
+    let text = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n--- a comment\n+++ x\n\
+        +\tok\u{1b}]0;\n+evil()\n+\u{7}\u{202e}\u{e0041}\ndiff --git a/b b/b\nindex 1..2\n--- a/b\n+++ b/b\n";
+    assert_eq!(
+        diff(text, PLAIN),
+        [
+            "--- a/a",
+            "+++ b/a",
+            "@@ -1,2 +1,2 @@",
+            "--- a comment",
+            "+++ x",
+            "+\tok\\u{1b}]0;",
+            "+evil()",
+            "+\\u{7}\\u{202e}\\u{e0041}",
+            "--- a/b",
+            "+++ b/b",
+        ]
+    );
+    let coloured = diff(text, Paint(true));
+    assert_eq!(
+        coloured[3..5],
+        ["\u{1b}[31m--- a comment\u{1b}[0m", "\u{1b}[32m+++ x\u{1b}[0m"],
+        "what went and came is no head"
+    );
+}
+
+#[test]
+fn nothing_of_a_plan_is_hidden_from_whoever_says_yes() {
+    let given = json!({ "steps": [{ "key": "add", "title": "Add it", "payload": {
+        "kind": "implementation",
+        "brief": { "files_to_modify": ["a\u{202e}b"], "requirements": ["One\u{2066}two"] },
+        "checks": [{ "argv": ["sh", "-c", "make test\nrm -rf x"] }],
+    } }] });
+    let given: Plan = serde_json::from_value(given).unwrap();
+    assert_eq!(
+        plan(&given, PLAIN),
+        [
+            "└─ Add it",
+            "      kind   implementation",
+            "      files  a\\u{202e}b",
+            "      must   One\\u{2066}two",
+            "      check  make test rm -rf x",
+        ]
+    );
+}
+
+#[test]
 fn money_has_four_digits_behind_the_point() {
     assert_eq!(
         [0, 1_234, 500_000, 12_000_000].map(money),
@@ -182,7 +231,7 @@ fn working() -> Timeline {
         "run_id": "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "trace_id": "", "state": "running",
         "node": "collect_result", "standing": "waits at Collect Result for job (owner: worker)",
         "retries_used": 1, "cost_micros": 12_300, "steps": [],
-        "waits": [{ "reason": "job", "owner": "worker", "opened_at": "2026-01-01T00:00:00Z" }],
+        "waits": [{ "wait_id": WAIT, "reason": "job", "owner": "worker", "opened_at": "2026-01-01T00:00:00Z" }],
         "units": [
             unit("add", "Add the option --max to slug, so that no name is longer than it says and names are cut between words", &[], "done", 2),
             unit("review", "Review the change", &["add"], "dispatched", 1),
@@ -305,7 +354,7 @@ fn what_it_waits_for_is_told_in_words() {
     ] {
         timeline.waits = vec![
             serde_json::from_value(
-                json!({ "reason": reason, "owner": "x", "question": "Which one?",
+                json!({ "wait_id": WAIT, "reason": reason, "owner": "x", "question": "Which one?",
                 "opened_at": "2026-01-01T00:00:00Z" }),
             )
             .unwrap(),

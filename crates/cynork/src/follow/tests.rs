@@ -134,8 +134,8 @@ fn a_plan_brings_class_and_scope_when_nobody_thought_about_them() {
 fn steps_and_waits_are_told_once_and_a_wait_again_when_it_ends() {
     let mut seen = Seen::default();
     let mut value = timeline("running", 2);
-    value["waits"] =
-        json!([{ "reason": "approval", "owner": "person", "opened_at": "2026-01-01T00:00:00Z" }]);
+    value["waits"] = json!([{ "wait_id": "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "reason": "approval", "owner": "person",
+            "opened_at": "2026-01-01T00:00:00Z" }]);
     let open = read(value.clone());
     assert!(seen.is_other(&open));
     assert_eq!(words(seen.timeline(&open)), ["step 1", "step 2", "wait approval"]);

@@ -38,6 +38,17 @@ fn the_model_has_an_answer_to_every_question_that_may_come() {
     }
 }
 
+#[test]
+fn the_models_of_a_sample_are_for_its_project_only() {
+    let models = models("slug", "prj_1");
+    let names: Vec<_> = models.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["sample-slug-fast", "sample-slug-standard", "sample-slug-deep"]);
+    for (name, model) in &models {
+        assert_eq!(model["project_id"], "prj_1", "{name}");
+        assert!(name.ends_with(model["tier"].as_str().unwrap()), "{name}");
+    }
+}
+
 /// What a test of the sample says of a program.
 fn tried(repository: &Repository, program: &str, test: &str) -> (bool, String) {
     fs::write(repository.path.join(PROGRAM), program).unwrap();

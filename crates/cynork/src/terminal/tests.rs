@@ -56,6 +56,15 @@ fn a_long_line_is_broken_between_words_and_goes_on_below_its_first() {
 fn the_first_line_that_says_something_is_taken() {
     assert_eq!(first_line("\n  \n  hello \nworld"), "hello");
     assert_eq!(first_line(""), "");
+    assert_eq!(first_line("a\tb\u{1b}]0;c\u{7}d\ne"), "a    b\\u{1b}]0;c\\u{7}d");
+}
+
+#[test]
+fn what_is_decided_by_loses_nothing_of_what_others_wrote() {
+    assert_eq!(
+        shown("one\n\ttwo\u{1b}]0;rm -rf\u{7}\u{202e}\u{200b}"),
+        "one\n    two\\u{1b}]0;rm -rf\\u{7}\\u{202e}\\u{200b}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
@@ -95,7 +96,12 @@ struct Keeper {
 
 impl Keeper {
     fn spawn(&self) -> anyhow::Result<Child> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join(WORDS))?;
+        // The first link of the installation is in it.
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.dir.join(WORDS))?;
         let path = std::env::join_paths(crate::config::search_path())?;
         let mut command = Command::new("setpriv");
         command

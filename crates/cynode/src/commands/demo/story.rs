@@ -355,7 +355,8 @@ impl Scene<'_> {
                 let yes = self.ask(question).await;
                 told.answered.insert(name.clone());
                 let call = if yes {
-                    Call::to(operations::APPROVE_TASK, [task]).body(&json!({ "approved": true }))
+                    let body = json!({ "approved": true, "wait_id": wait.wait_id });
+                    Call::to(operations::APPROVE_TASK, [task]).body(&body)
                 } else {
                     Call::to(operations::CANCEL_TASK, [task])
                 };
@@ -370,7 +371,7 @@ impl Scene<'_> {
                 told.answered.insert(name.clone());
                 if yes {
                     let call = Call::to(operations::ANSWER_TASK, [task])
-                        .body(&json!({ "text": "again" }))
+                        .body(&json!({ "text": "again", "wait_id": wait.wait_id }))
                         .key(format!("demo-answer-{name}"));
                     let _: Value = self.client.until_taken(&call).await?;
                 }

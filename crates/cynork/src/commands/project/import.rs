@@ -39,7 +39,9 @@ pub(crate) struct Import {
 
 impl Import {
     pub(crate) async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project(self.place.project)?;
+        // A bundle is in no repository.
+        let place = if self.path.is_dir() { self.path.as_path() } else { Path::new(".") };
+        let project = context.project_at(self.place.project, place)?;
         let branch = self.branch.or_else(|| present(&self.path));
         let bytes = bundle(&self.path)?;
         let call = Call::to(operations::IMPORT_REPOSITORY, [&project])
@@ -71,7 +73,7 @@ fn is_bundle(path: &Path) -> bool {
 }
 
 /// The branch that a working copy is on, which is the one that its owner means.
-fn present(path: &Path) -> Option<String> {
+pub(super) fn present(path: &Path) -> Option<String> {
     if !path.is_dir() {
         return None;
     }

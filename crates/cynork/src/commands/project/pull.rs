@@ -10,6 +10,7 @@ use cynode_wire::nodes::RepositoryView;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
+use super::import::present;
 use crate::{
     client::Call,
     context::Context,
@@ -20,10 +21,10 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Pull {
-    /// The working copy.
+    /// The working copy; its branch must be checked out.
     #[arg(default_value = ".")]
     path: PathBuf,
-    /// The branch; the project's own when it is left out.
+    /// The branch that is brought forward; the project's own when it is left out.
     #[arg(long)]
     branch: Option<String>,
     #[command(flatten)]
@@ -40,9 +41,10 @@ pub(crate) struct Clone {
 
 impl Pull {
     pub(crate) async fn run(self, context: &Context) -> Result<()> {
-        let project = context.project(self.place.project)?;
+        let project = context.project_at(self.place.project, &self.path)?;
         let (address, branch) = offered(context, &project).await?;
         let branch = self.branch.unwrap_or(branch);
+        on_branch(&self.path, &branch)?;
         let before = head(&self.path);
         git(
             context,
@@ -88,6 +90,17 @@ async fn offered(context: &Context, project: &str) -> Result<(String, String)> {
     Ok((address, repository.default_branch))
 }
 
+/// Whether a working copy is on the branch that is brought forward: what is pulled goes into the one that is checked out.
+fn on_branch(path: &Path, branch: &str) -> Result<()> {
+    let here = match present(path) {
+        Some(here) if here == branch => return Ok(()),
+        Some(here) => format!("{here} is checked out in {}, not {branch}", path.display()),
+        None => format!("no branch is checked out in {}", path.display()),
+    };
+    Err(Failure::new(Kind::Conflict, format!("{here}; nothing was done"))
+        .fix(format!("`git switch {branch}` first, or name another branch with --branch")))
+}
+
 /// The commit that a working copy is at.
 fn head(path: &Path) -> String {
     let said = Command::new("git").arg("-C").arg(path).args(["rev-parse", "HEAD"]).output();
@@ -115,4 +128,26 @@ fn git(context: &Context, path: &Path, words: &[&str]) -> Result<()> {
         said.lines().filter(|line| !line.starts_with("hint:")).collect::<Vec<_>>().join("; ");
     Err(Failure::new(Kind::Conflict, format!("git did not take it: {said}"))
         .fix("is this a working copy of that project, without commits of its own?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_branch_that_is_checked_out_is_brought_forward() {
+        let place = tempfile::tempdir().unwrap();
+        let none = on_branch(place.path(), "main").unwrap_err();
+        assert!(none.detail.starts_with("no branch is checked out in "), "{none}");
+        let mut git = Command::new("git");
+        git.arg("-C").arg(place.path()).args(["init", "--quiet", "--initial-branch", "trunk"]);
+        assert!(git.status().unwrap().success());
+        assert_eq!(on_branch(place.path(), "trunk"), Ok(()));
+        let other = on_branch(place.path(), "main").unwrap_err();
+        let what = format!(
+            "trunk is checked out in {}, not main; nothing was done",
+            place.path().display()
+        );
+        assert_eq!((other.kind, other.detail), (Kind::Conflict, what));
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
     failure::{Failure, Kind, Result},
     operations,
     output::{Form, Output, say},
-    terminal::{Paint, Style, clean, clock, first_line, size, wrapped},
+    terminal::{Paint, Style, clock, first_line, shown, size, wrapped},
 };
 
 /// The JSON schema of what `cynork run --json` and `cynork task watch --json` write.
@@ -169,7 +169,7 @@ impl Ending {
             TaskStateName::Completed => Ok(()),
             TaskStateName::Failed => {
                 let why = self.task.failure.as_deref().unwrap_or("nobody said why");
-                bad(format!("the task was given up: {}", clean(why)))
+                bad(format!("the task was given up: {}", shown(why)))
             }
             TaskStateName::Cancelled => bad("the task was stopped".to_owned()),
             TaskStateName::Queued | TaskStateName::Running => {
@@ -191,7 +191,7 @@ impl Ending {
         let word = paint.dye(style, &format!("{sign} {}", self.task.state.as_str()));
         lines.push(format!("{word} in {took}: {}", self.task.name));
         let summary = self.timeline.as_ref().and_then(|it| it.summary.as_deref());
-        lines.extend(clean(summary.unwrap_or_default()).lines().map(|line| format!("  {line}")));
+        lines.extend(shown(summary.unwrap_or_default()).lines().map(|line| format!("  {line}")));
         if let Some(changed) = &self.changed {
             lines.push(String::new());
             lines.extend(draw::files(changed, paint));
@@ -234,8 +234,8 @@ fn offer(detail: &PullRequestDetail, base: &str, paint: Paint) -> Vec<String> {
     let mut lines = vec![format!(
         "pull request {}  {} → {} ({state})",
         paint.dye(Style::Bold, &title),
-        clean(&offered.branch),
-        clean(&offered.base_branch)
+        shown(&offered.branch),
+        shown(&offered.base_branch)
     )];
     // What lives here has a path only.
     let address = if offered.url.starts_with('/') {
@@ -243,7 +243,7 @@ fn offer(detail: &PullRequestDetail, base: &str, paint: Paint) -> Vec<String> {
     } else {
         offered.url.clone()
     };
-    lines.push(format!("  {}", paint.dye(Style::Cyan, &clean(&address))));
+    lines.push(format!("  {}", paint.dye(Style::Cyan, &shown(&address))));
     lines.extend(offered.failure.iter().map(|why| {
         let why = format!("it could not be delivered: {}", first_line(why));
         format!("  {}", paint.dye(Style::Yellow, &why))

@@ -15,7 +15,7 @@ use crate::{
     context::Context,
     failure::{Failure, Kind, Result},
     operations,
-    terminal::clean,
+    terminal::{clean, shown},
 };
 
 /// The key in the repository's own configuration that says which project it is.
@@ -32,13 +32,6 @@ const TRIES: u32 = 5;
 
 /// How many projects of a name are looked at before one is made.
 const MOST_NAMES: u32 = 20;
-
-/// The project that the repository around a path is, as it was remembered there.
-pub(crate) fn remembered(path: &Path) -> Option<String> {
-    let output = git(path, &["config", "--get", PROJECT]).ok()?;
-    let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    (output.status.success() && !name.is_empty()).then_some(name)
-}
 
 /// A working copy.
 #[derive(Debug)]
@@ -274,7 +267,7 @@ fn apart() -> Failure {
 }
 
 fn refused(root: &Path, words: &str) -> Failure {
-    let words = clean(words);
+    let words = shown(words);
     let words = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
     Failure::new(Kind::Usage, format!("git refused in {}: {}", root.display(), words.trim()))
 }
@@ -330,7 +323,7 @@ fn untaken(listed: &str) -> Vec<String> {
     let mut fields = listed.split('\0');
     while let Some(field) = fields.next() {
         let Some((how, name)) = field.split_at_checked(3) else { continue };
-        names.push(clean(name).replace('\n', " "));
+        names.push(shown(name).replace('\n', " "));
         // What was renamed has its old name behind it.
         if how.starts_with(['R', 'C']) {
             fields.next();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cynode_core::{
     events::EventKind,
-    ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId},
+    ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId, WaitId},
     tasks::TaskStateName,
     workflow::waits::WaitReason,
 };
@@ -20,6 +20,7 @@ use cynode_wire::{
     projects::ProjectView,
     tasks::TaskView,
     timeline::{Timeline, WaitEntry},
+    workflow::UnitView,
 };
 use time::OffsetDateTime;
 
@@ -65,6 +66,8 @@ pub(super) enum Answer {
 /// What a task waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
+    /// Which it is; an answer names it.
+    pub(super) id: WaitId,
     /// What for.
     pub(super) reason: WaitReason,
     /// What is asked.
@@ -242,7 +245,8 @@ pub(super) struct Knowledge {
     /// Tasks of which it was looked: what comes after is heard.
     looked: BTreeSet<TaskId>,
     pub(super) timelines: Recent<TaskId, Timeline>,
-    pub(super) plans: Recent<TaskId, Option<Planned>>,
+    /// Plans by the wait that was open when they were asked for.
+    plans: Recent<WaitId, Option<Planned>>,
     pub(super) evidence: Recent<TaskId, TaskEvidence>,
     pub(super) logs: Recent<JobId, Log>,
     pub(super) files: Recent<PullRequestId, ChangedFiles>,
@@ -303,7 +307,9 @@ impl Knowledge {
             (Topic::Timeline(task), Answer::Timeline(timeline)) => {
                 self.story(*task, *timeline);
             }
-            (Topic::Plan(_, task), Answer::Plan(plan)) => self.plans.put(*task, plan.map(|it| *it)),
+            (Topic::Plan(_, _, wait), Answer::Plan(plan)) => {
+                self.plans.put(*wait, plan.map(|it| *it));
+            }
             (Topic::Evidence(task), Answer::Evidence(shown)) => self.evidence.put(*task, *shown),
             (Topic::Log(job), Answer::Log(events, more)) => {
                 if self.logs.get(job).is_none() {
@@ -360,14 +366,17 @@ impl Knowledge {
     fn story(&mut self, id: TaskId, timeline: Timeline) {
         self.unsure.remove(&id);
         self.looked.insert(id);
-        let open = |wait: &&WaitEntry| wait.resolved_at.is_none() && wait.reason.blocks();
-        let open = timeline.waits.iter().rev().find(open);
-        match open.filter(|_| timeline.state == TaskStateName::Running) {
+        let known = self.waits.get(&id);
+        match open(&timeline) {
+            // It was told before the task began to wait for what is known.
+            Some(wait)
+                if known.is_some_and(|it| it.id != wait.wait_id && it.since > wait.opened_at) => {}
             Some(wait) => {
                 let task = self.tasks.get(&id);
                 let name =
                     task.map_or_else(|| id.to_string(), |task| task.name.as_str().to_owned());
                 let wait = Wait {
+                    id: wait.wait_id,
                     reason: wait.reason,
                     question: wait.question.clone(),
                     since: wait.opened_at,
@@ -388,14 +397,21 @@ impl Knowledge {
 
     /// A task waits. An event and a story may give the same wait times that differ a little: it stays the same.
     fn wait(&mut self, id: TaskId, wait: Wait) {
-        let same = |it: &Wait| {
-            it.reason == wait.reason
-                && it.question == wait.question
-                && (it.since - wait.since).abs() < time::Duration::seconds(2)
-        };
-        if !self.waits.get(&id).is_some_and(same) {
+        if self.waits.get(&id).is_none_or(|it| it.id != wait.id) {
             self.waits.insert(id, wait);
         }
+    }
+
+    /// The plan that a task waits with now; nothing in it when there is none to be had. A plan of an earlier wait is not it.
+    pub(super) fn plan(&self, task: TaskId) -> Option<&Option<Planned>> {
+        self.plans.get(&self.waits.get(&task)?.id)
+    }
+
+    /// The units of a task that waits, when its story was told during the same wait.
+    pub(super) fn units(&self, task: TaskId) -> &[UnitView] {
+        let wait = self.waits.get(&task).map(|wait| wait.id);
+        let same = |it: &&Timeline| wait.is_some() && open(it).map(|it| it.wait_id) == wait;
+        self.timelines.get(&task).filter(same).map(|it| it.units.as_slice()).unwrap_or_default()
     }
 
     /// What an event says by itself, without asking; and what is old because of it.
@@ -462,9 +478,12 @@ impl Knowledge {
             Some(EventKind::TaskWaiting) => {
                 if let Some(wait) = wait(event) {
                     self.wait(id, wait);
+                    self.unsure.remove(&id);
+                } else {
+                    // What cannot be read is not what was known before either.
+                    self.waits.remove(&id);
+                    self.unsure.insert(id);
                 }
-                self.unsure.remove(&id);
-                shelf.outdate(|topic| matches!(topic, Topic::Plan(_, it) if *it == id));
             }
             _ if !ended && self.waits.contains_key(&id) => {
                 self.unsure.insert(id);
@@ -479,9 +498,17 @@ impl Knowledge {
     }
 }
 
+/// What a task waits for a person with, by its story.
+fn open(timeline: &Timeline) -> Option<&WaitEntry> {
+    let open = |wait: &&WaitEntry| wait.resolved_at.is_none() && wait.reason.blocks();
+    let open = timeline.waits.iter().rev().find(open);
+    open.filter(|_| timeline.state == TaskStateName::Running)
+}
+
 /// What a task waits for, as an event tells it.
 fn wait(event: &EventView) -> Option<Wait> {
     Some(Wait {
+        id: event.data["wait_id"].as_str()?.parse().ok()?,
         reason: WaitReason::from_name(event.data["reason"].as_str()?)?,
         question: event.data["question"].as_str().map(str::to_owned),
         since: event.occurred_at,

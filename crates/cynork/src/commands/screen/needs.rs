@@ -92,9 +92,11 @@ fn task(state: &State, needs: &mut Vec<Need>) {
     let Some(timeline) = state.timeline() else { return };
     match state.part {
         Part::Plan => {
-            let waits = state.waits_for(task.id) == Some(WaitReason::Approval);
-            if waits && timeline.units.is_empty() {
-                needs.push((Topic::Plan(task.project_id, task.id), None));
+            // Units of a story that is older than the wait are of the plan before.
+            let wait = state.known.waits.get(&task.id);
+            let wait = wait.filter(|wait| wait.reason == WaitReason::Approval);
+            if let Some(wait) = wait.filter(|_| state.known.units(task.id).is_empty()) {
+                needs.push((Topic::Plan(task.project_id, task.id, wait.id), None));
             }
         }
         Part::Timeline => {}
@@ -120,8 +122,9 @@ fn task(state: &State, needs: &mut Vec<Need>) {
 fn item(state: &State, needs: &mut Vec<Need>) {
     match state.chosen_item() {
         Some(Item::Plan(task)) => {
-            let project = state.known.waits.get(&task).and_then(|wait| wait.project);
-            needs.extend(project.map(|project| (Topic::Plan(project, task), None)));
+            let wait = state.known.waits.get(&task);
+            let plan = wait.and_then(|wait| wait.project.map(|it| Topic::Plan(it, task, wait.id)));
+            needs.extend(plan.map(|plan| (plan, None)));
             needs.push((Topic::Timeline(task), None));
         }
         Some(Item::Question(task)) => needs.push((Topic::Timeline(task), None)),

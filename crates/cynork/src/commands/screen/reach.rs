@@ -15,7 +15,7 @@ use super::{
     state::Deed,
 };
 use crate::{
-    client::{Call, Client, Items},
+    client::{Call, Client, Items, MERGING},
     failure::Result,
     operations::{self, Operation},
 };
@@ -72,7 +72,7 @@ pub(super) async fn fetch(client: &Client, topic: &Topic, from: u64) -> Result<A
             let call = Call::to(operations::TASK_TIMELINE, [task.to_string()]);
             Answer::Timeline(Box::new(client.send(&call).await?))
         }
-        Topic::Plan(project, task) => Answer::Plan(plan(client, *project, *task).await?),
+        Topic::Plan(project, task, _) => Answer::Plan(plan(client, *project, *task).await?),
         Topic::Evidence(task) => {
             let call = Call::to(operations::TASK_EVIDENCE, [task.to_string()]);
             Answer::Evidence(Box::new(client.send(&call).await?))
@@ -122,15 +122,15 @@ async fn plan(client: &Client, project: ProjectId, task: TaskId) -> Result<Optio
 /// The call of a deed.
 fn call(deed: &Deed, words: Option<&str>) -> Call {
     match deed {
-        Deed::Approve { task, yes } => {
-            let mut body = json!({ "approved": yes });
+        Deed::Approve { task, wait, yes } => {
+            let mut body = json!({ "approved": yes, "wait_id": wait });
             if let Some(words) = words {
                 body["note"] = words.into();
             }
             Call::to(operations::APPROVE_TASK, [task.to_string()]).body(&body)
         }
-        Deed::Answer { task } => {
-            let body = json!({ "text": words.unwrap_or_default() });
+        Deed::Answer { task, wait } => {
+            let body = json!({ "text": words.unwrap_or_default(), "wait_id": wait });
             Call::to(operations::ANSWER_TASK, [task.to_string()]).body(&body)
         }
         Deed::Decide { approval, yes } => {
@@ -162,7 +162,10 @@ pub(super) async fn act(
     words: Option<&str>,
 ) -> Result<()> {
     let call = call(deed, words).key(key);
-    let _: Value = client.send(&call).await?;
+    let _: Value = match deed {
+        Deed::Merge { .. } => client.send_slowly(&call, MERGING).await?,
+        _ => client.send(&call).await?,
+    };
     Ok(())
 }
 
@@ -179,4 +182,23 @@ pub(super) async fn log_in(
 /// What is asked for to hear what happens.
 pub(super) fn events(after: Option<&String>) -> Call {
     plain(operations::FOLLOW_EVENTS).query("after", after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_the_wait_that_was_shown() {
+        let task = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap();
+        let id = "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+        let wait = id.parse().unwrap();
+        let yes = Deed::Approve { task, wait, yes: true };
+        assert_eq!(call(&yes, None).carried(), json!({ "approved": true, "wait_id": id }));
+        let no = Deed::Approve { task, wait, yes: false };
+        let body = json!({ "approved": false, "wait_id": id, "note": "smaller" });
+        assert_eq!(call(&no, Some("smaller")).carried(), body);
+        let answer = Deed::Answer { task, wait };
+        assert_eq!(call(&answer, Some("a")).carried(), json!({ "text": "a", "wait_id": id }));
+    }
 }

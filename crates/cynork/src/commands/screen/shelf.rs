@@ -5,7 +5,7 @@ use std::{
     mem::Discriminant,
 };
 
-use cynode_core::ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId};
+use cynode_core::ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId, WaitId};
 use time::{Duration, OffsetDateTime};
 
 use crate::failure::Failure;
@@ -27,8 +27,8 @@ pub(super) enum Topic {
     Costs,
     /// The story of a task.
     Timeline(TaskId),
-    /// The plan that a task waits with.
-    Plan(ProjectId, TaskId),
+    /// The plan that a task waits with; another wait is for another plan.
+    Plan(ProjectId, TaskId, WaitId),
     /// What was shown of a task.
     Evidence(TaskId),
     /// What happened in a job.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     delivery::PullRequestState,
-    ids::{ApprovalId, JobId, NodeId, PullRequestId, TaskId},
+    ids::{ApprovalId, JobId, NodeId, PullRequestId, TaskId, WaitId},
     workflow::{instructions::InstructionKind, plan::UnitKey, units::UnitState, waits::WaitReason},
 };
 use cynode_wire::{
@@ -169,10 +169,10 @@ pub(super) struct Login {
 /// Something that is done to the installation: the same operations as the commands'.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// Yes or no to a plan.
-    Approve { task: TaskId, yes: bool },
-    /// An answer to a question.
-    Answer { task: TaskId },
+    /// Yes or no to the plan that was shown: to its wait and to no other.
+    Approve { task: TaskId, wait: WaitId, yes: bool },
+    /// An answer to the question that was shown.
+    Answer { task: TaskId, wait: WaitId },
     /// Yes or no to a call.
     Decide { approval: ApprovalId, yes: bool },
     /// An instruction.
@@ -201,8 +201,8 @@ pub(super) struct Dialog {
     pub(super) body: Vec<String>,
     pub(super) words: Words,
     pub(super) input: Input,
-    /// Since when the wait is open that it is about: another wait is another question.
-    pub(super) about: Option<OffsetDateTime>,
+    /// The wait that it is about: another wait is another question.
+    pub(super) about: Option<WaitId>,
     /// Names the attempt.
     pub(super) number: u64,
     pub(super) sending: bool,

@@ -15,7 +15,6 @@ use cynode_wire::tasks::{CreateTask, TaskView};
 use super::Named;
 use crate::{
     client::Call,
-    commands::run::repository,
     context::Context,
     failure::{Failure, Kind, Result},
     given, operations,
@@ -151,8 +150,7 @@ pub(crate) async fn made(context: &Context, body: &CreateTask) -> Result<TaskVie
 impl Create {
     pub(super) async fn run(self, context: &mut Context) -> Result<()> {
         let wanted = self.wish.read()?;
-        let here = || repository::remembered(std::path::Path::new("."));
-        let project = context.project(self.project.clone().or_else(here))?;
+        let project = context.project(self.project.clone())?;
         let project = super::project(context, &project).await?;
         let mut after = Vec::new();
         for task in self.after {

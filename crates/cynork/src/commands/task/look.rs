@@ -20,9 +20,10 @@ use crate::{
     context::Context,
     draw,
     failure::{Failure, Kind, Result},
+    look::visible,
     operations,
     output::{Form, Output, record, say},
-    terminal::{Paint, Style, clean},
+    terminal::{Paint, Style, shown},
 };
 
 /// What happened to a task.
@@ -77,7 +78,7 @@ pub(super) async fn show(named: &Named, context: &Context) -> Result<()> {
 fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> String {
     let criteria = task.acceptance_criteria.iter().map(|criterion| {
         let check = criterion.check.as_ref().map(|check| format!(", by `{}`", check.told()));
-        clean(&format!("{}{}", criterion.text, check.unwrap_or_default()))
+        shown(&format!("{}{}", criterion.text, check.unwrap_or_default()))
     });
     let money = task.budget.max_cost_micros.map(|most| draw::money(most.into()));
     let tokens = task.budget.max_tokens.map(|most| format!("{} tokens", u64::from(most)));
@@ -91,8 +92,8 @@ fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> Stri
             ("name", paint.dye(Style::Bold, task.name.as_str())),
             ("project", task.project_id.to_string()),
             ("state", state(task.state, paint)),
-            ("stands", timeline.map(|timeline| clean(&timeline.standing)).unwrap_or_default()),
-            ("asked for", clean(task.description.as_str())),
+            ("stands", timeline.map(|timeline| shown(&timeline.standing)).unwrap_or_default()),
+            ("asked for", shown(task.description.as_str())),
             ("must hold", criteria.collect::<Vec<_>>().join("\n")),
             ("at most", most.join(", ")),
             (
@@ -103,7 +104,7 @@ fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> Stri
             ("delivered", delivered.map(delivery).unwrap_or_default()),
             (
                 "came of it",
-                clean(timeline.and_then(|it| it.summary.as_deref()).unwrap_or_default()),
+                shown(timeline.and_then(|it| it.summary.as_deref()).unwrap_or_default()),
             ),
         ],
     )
@@ -111,7 +112,7 @@ fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> Stri
 
 fn delivery(entry: &PullRequestEntry) -> String {
     let failure = entry.failure.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-    clean(&format!(
+    shown(&format!(
         "#{} {} ({}{failure}), {}",
         entry.number,
         entry.title,
@@ -151,7 +152,7 @@ impl Plan {
             |_| timeline.units.iter().map(|unit| unit.key.to_string()).collect(),
             |_, paint| {
                 if self.mermaid {
-                    return timeline.plan_mermaid.clone();
+                    return visible(&timeline.plan_mermaid);
                 }
                 let Some(planned) = &planned else {
                     return draw::units(&timeline.units, paint).join("\n");
@@ -187,12 +188,12 @@ impl TimelineOf {
             |timeline| timeline.steps.iter().map(|step| step.node.clone()).collect(),
             |timeline, paint| {
                 if self.mermaid {
-                    return timeline.mermaid.clone();
+                    return visible(&timeline.mermaid);
                 }
                 let mut lines = draw::timeline(timeline, paint);
                 lines.push(String::new());
                 let name = state(timeline.state, paint);
-                let stands = clean(&timeline.standing);
+                let stands = shown(&timeline.standing);
                 let ended = stands == timeline.state.as_str();
                 lines.push(if ended { name } else { format!("{name}: {stands}") });
                 lines.join("\n")
@@ -253,19 +254,19 @@ impl Diff {
 pub(super) async fn evidence(named: &Named, context: &Context) -> Result<()> {
     let id = named.id(context).await?;
     let call = Call::to(operations::TASK_EVIDENCE, [&id]);
-    let shown: TaskEvidence = context.client.send(&call).await?;
+    let found: TaskEvidence = context.client.send(&call).await?;
     context.out.show(
-        &shown,
-        |shown| shown.evidence.iter().map(|view| view.evidence_id.to_string()).collect(),
-        |shown, paint| {
+        &found,
+        |found| found.evidence.iter().map(|view| view.evidence_id.to_string()).collect(),
+        |found, paint| {
             let mut lines = Vec::new();
-            for view in &shown.evidence {
+            for view in &found.evidence {
                 lines.extend(draw::evidence(view, paint));
             }
             if lines.is_empty() {
                 lines.push(paint.dye(Style::Dim, "no check has run yet"));
             }
-            lines.extend(draw::findings(&shown.feedback, paint));
+            lines.extend(draw::findings(&found.feedback, paint));
             lines.join("\n")
         },
     )

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use cynode_core::{
-    budget::Budget, delivery::AGAIN, names::Prose, tasks::TaskStateName,
+    budget::Budget, delivery::AGAIN, ids::WaitId, names::Prose, tasks::TaskStateName,
     workflow::waits::WaitReason,
 };
 use cynode_wire::{
@@ -18,26 +18,40 @@ use crate::{
     context::Context,
     draw,
     failure::{Failure, Kind, Result},
+    look::visible,
     operations,
-    output::say,
-    terminal::{Style, clean, first_line},
+    output::{Form, say},
+    terminal::{Style, first_line, shown},
 };
 
-/// Says yes or no to the plan.
+/// Says yes or no to the plan that one wait is about: when another one is open by then, nothing is said.
 pub(crate) async fn approved(
     context: &Context,
     id: &str,
+    wait: WaitId,
     yes: bool,
     note: Option<&str>,
 ) -> Result<TaskView> {
-    let body = json!({ "approved": yes, "note": note });
+    let body = json!({ "approved": yes, "note": note, "wait_id": wait });
     sent(context, Call::to(operations::APPROVE_TASK, [id]).body(&body)).await
 }
 
-/// Answers the question.
-pub(crate) async fn answered(context: &Context, id: &str, text: &str) -> Result<TaskView> {
-    let body = json!({ "text": text });
+/// Answers the question of one wait, or without it the one that is open.
+pub(crate) async fn answered(
+    context: &Context,
+    id: &str,
+    wait: Option<WaitId>,
+    text: &str,
+) -> Result<TaskView> {
+    let body = answer(wait, text);
     sent(context, Call::to(operations::ANSWER_TASK, [id]).body(&body)).await
+}
+
+fn answer(wait: Option<WaitId>, text: &str) -> Value {
+    match wait {
+        Some(wait) => json!({ "text": text, "wait_id": wait }),
+        None => json!({ "text": text }),
+    }
 }
 
 /// Tells it something.
@@ -78,24 +92,30 @@ impl Approve {
     pub(super) async fn run(self, context: &Context) -> Result<()> {
         let task = self.named.view(context).await?;
         let id = task.id.to_string();
-        if context.person() {
-            let timeline = timeline_of(context, &id).await?;
-            if open(&timeline).is_none_or(|wait| wait.reason != WaitReason::Approval) {
-                return Err(Failure::new(Kind::Conflict, "the task does not wait for a yes")
-                    .fix(format!("see where it stands: `cynork task show {id}`")));
-            }
-            if let Some(planned) = plan_of(context, &task).await? {
-                for line in &draw::plan(&planned.plan, context.out.paint) {
-                    say(line);
-                }
-            }
-            if self.no.is_none() {
-                context.sure("May it be carried out?")?;
+        // The wait is looked at before the plan: a plan that comes in between is another wait's.
+        let timeline = timeline_of(context, &id).await?;
+        let asked = |wait: &&WaitEntry| wait.reason == WaitReason::Approval;
+        let wait = open(&timeline).filter(asked).ok_or_else(|| {
+            Failure::new(Kind::Conflict, "the task does not wait for a yes")
+                .fix(format!("see where it stands: `cynork task show {id}`"))
+        })?;
+        if context.out.form == Form::Readable {
+            let plan = plan_of(context, &task).await?;
+            let paint = context.out.paint;
+            let lines = match &plan {
+                Some(planned) => draw::plan(&planned.plan, paint),
+                None => draw::units(&timeline.units, paint),
+            };
+            for line in &lines {
+                say(line);
             }
         }
+        if self.no.is_none() {
+            context.sure("May it be carried out?")?;
+        }
         let task = match &self.no {
-            Some(why) => approved(context, &id, false, Some(why)).await?,
-            None => approved(context, &id, true, self.note.as_deref()).await?,
+            Some(why) => approved(context, &id, wait.wait_id, false, Some(why)).await?,
+            None => approved(context, &id, wait.wait_id, true, self.note.as_deref()).await?,
         };
         let words = match &self.no {
             Some(_) => format!("{} is planned anew with what you said", task.name),
@@ -116,8 +136,8 @@ pub(crate) struct Answer {
 impl Answer {
     pub(super) async fn run(self, context: &Context) -> Result<()> {
         let id = self.named.id(context).await?;
-        let text = match self.text {
-            Some(text) => text,
+        let (wait, text) = match self.text {
+            Some(text) => (None, text),
             None => {
                 let timeline = timeline_of(context, &id).await?;
                 let asked = |wait: &&WaitEntry| wait.reason == WaitReason::HumanInput;
@@ -125,17 +145,19 @@ impl Answer {
                     Failure::new(Kind::Conflict, "the task does not wait for an answer")
                         .fix(format!("see where it stands: `cynork task show {id}`"))
                 })?;
-                let question = clean(wait.question.as_deref().unwrap_or("What is to be done?"));
+                let question = visible(wait.question.as_deref().unwrap_or("What is to be done?"));
                 if !context.person() {
                     return Err(Failure::new(Kind::Usage, question)
                         .fix("give the answer: `cynork task answer TASK \"…\"`"));
                 }
                 say(&context.out.paint.dye(Style::Yellow, &question));
                 let typed = dialoguer::Input::<String>::new().with_prompt("Your answer");
-                typed.interact_text().map_err(|error| Failure::invalid(error.to_string()))?
+                let typed = typed.interact_text();
+                let text = typed.map_err(|error| Failure::invalid(error.to_string()))?;
+                (Some(wait.wait_id), text)
             }
         };
-        let task = answered(context, &id, &text).await?;
+        let task = answered(context, &id, wait, &text).await?;
         context.out.done(&task, &format!("{} was answered", task.name))
     }
 }
@@ -209,8 +231,8 @@ pub(crate) struct Retry {
 /// What trying again means for a task as it stands.
 #[derive(Debug, PartialEq, Eq)]
 enum Again {
-    /// It asks what to do about what came to nothing.
-    Answer,
+    /// It asks what to do about what came to nothing, with this wait.
+    Answer(WaitId),
     /// It is paused.
     Resume,
     /// It was given up: it is asked for once more.
@@ -220,12 +242,13 @@ enum Again {
 }
 
 fn again(timeline: &Timeline) -> Again {
-    match (timeline.state, open(timeline).map(|wait| wait.reason)) {
+    let open = open(timeline).map(|wait| (wait.reason, wait.wait_id));
+    match (timeline.state, open) {
         (TaskStateName::Failed | TaskStateName::Cancelled, _) => Again::Anew,
         (TaskStateName::Completed, _) => Again::Nothing("it was completed".to_owned()),
-        (_, Some(WaitReason::HumanInput)) => Again::Answer,
-        (_, Some(WaitReason::Paused)) => Again::Resume,
-        (_, Some(WaitReason::Approval)) => {
+        (_, Some((WaitReason::HumanInput, wait))) => Again::Answer(wait),
+        (_, Some((WaitReason::Paused, _))) => Again::Resume,
+        (_, Some((WaitReason::Approval, _))) => {
             Again::Nothing("it waits for a yes to its plan".to_owned())
         }
         (TaskStateName::Queued | TaskStateName::Running, _) => {
@@ -240,9 +263,9 @@ impl Retry {
         let id = task.id.to_string();
         let timeline = timeline_of(context, &id).await?;
         match again(&timeline) {
-            Again::Answer => {
+            Again::Answer(wait) => {
                 let text = self.text.as_deref().unwrap_or(AGAIN);
-                let task = answered(context, &id, text).await?;
+                let task = answered(context, &id, Some(wait), text).await?;
                 context.out.done(&task, &format!("{} tries it again", task.name))
             }
             Again::Resume => {
@@ -310,7 +333,7 @@ pub(super) async fn parked(named: &Named, context: &Context) -> Result<()> {
                     Some(until) => format!("until {until}"),
                     None => format!("until somebody lets it: cynork task unpark {id}"),
                 };
-                format!("it may not ask models, {until}\n{kind}: {}", clean(&park.reason))
+                format!("it may not ask models, {until}\n{kind}: {}", shown(&park.reason))
             }
         },
     )
@@ -326,9 +349,11 @@ pub(super) async fn unpark(named: &Named, context: &Context) -> Result<()> {
 mod tests {
     use super::*;
 
+    const WAIT: &str = "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+
     fn timeline(state: &str, wait: Option<&str>) -> Timeline {
         let wait = wait.map(|reason| {
-            json!({ "reason": reason, "owner": "person", "opened_at": "2026-01-01T00:00:00Z" })
+            json!({ "wait_id": WAIT, "reason": reason, "owner": "person", "opened_at": "2026-01-01T00:00:00Z" })
         });
         serde_json::from_value(json!({
             "task_id": "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
@@ -347,7 +372,7 @@ mod tests {
             ("failed", None, Again::Anew),
             ("cancelled", None, Again::Anew),
             ("completed", None, nothing("it was completed")),
-            ("running", Some("human_input"), Again::Answer),
+            ("running", Some("human_input"), Again::Answer(WAIT.parse().unwrap())),
             ("running", Some("paused"), Again::Resume),
             ("running", Some("approval"), nothing("it waits for a yes to its plan")),
             ("running", Some("job"), nothing("it goes on by itself: works at Plan Steps")),
@@ -355,5 +380,12 @@ mod tests {
         ] {
             assert_eq!(again(&timeline(state, wait)), wanted, "{state} {wait:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_names_the_wait_whose_question_was_shown() {
+        let wait = Some(WAIT.parse().unwrap());
+        assert_eq!(answer(wait, "yes"), json!({ "text": "yes", "wait_id": WAIT }));
+        assert_eq!(answer(None, "yes"), json!({ "text": "yes" }));
     }
 }

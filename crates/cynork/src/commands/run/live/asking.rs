@@ -1,9 +1,8 @@
 //! Where a task asks, the person is asked: for a yes to the plan, for an answer, for a yes to a call.
 
-use cynode_core::workflow::waits::WaitReason;
+use cynode_core::{ids::WaitId, workflow::waits::WaitReason};
 use cynode_wire::{gate::ApprovalView, timeline::WaitEntry};
 use serde_json::{Value, json};
-use time::OffsetDateTime;
 
 use super::Scene;
 use crate::{
@@ -11,25 +10,26 @@ use crate::{
     commands::task::{answered, approved, instructed},
     draw,
     failure::{Kind, Result},
+    look::visible,
     operations,
     output::tell,
-    terminal::{Paint, Style, clean, first_line},
+    terminal::{Paint, Style, first_line},
 };
 
 /// What the person is told with the plan in the editor; lines that begin so are not sent.
 const COMMENT: &str = "#";
 
-/// Somebody must say something.
+/// Somebody must say something; about a task, to the wait that it was asked for.
 #[derive(Debug)]
 pub(super) enum Question {
     /// Whether the plan may be carried out.
-    Plan(OffsetDateTime),
+    Plan(WaitId),
     /// Why not.
-    Why(OffsetDateTime),
+    Why(WaitId),
     /// What should be different, where there is no editor.
-    Otherwise(OffsetDateTime),
+    Otherwise(WaitId),
     /// What the task asks.
-    Answer(OffsetDateTime, String),
+    Answer(WaitId, String),
     /// Whether a call may be made.
     Call(Box<ApprovalView>),
 }
@@ -38,13 +38,13 @@ pub(super) enum Question {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     /// The plan is carried out.
-    Approve,
+    Approve(WaitId),
     /// The task is given up.
     Abort(Option<String>),
     /// The plan is made anew with these words.
-    Revise(String, OffsetDateTime),
+    Revise(String, WaitId),
     /// The question is answered.
-    Answer(String),
+    Answer(WaitId, String),
     /// The call of that name may be made, or not.
     Allow(String, bool),
 }
@@ -53,19 +53,19 @@ impl Scene<'_> {
     /// Whoever waits for a person is told so, or the person is asked.
     pub(super) async fn wait(&mut self, wait: &WaitEntry) -> Result<()> {
         let id = self.task.id;
-        let question = clean(wait.question.as_deref().unwrap_or_default());
+        let question = visible(wait.question.as_deref().unwrap_or_default());
         match wait.reason {
             WaitReason::Approval if self.context.yes => {
                 self.say("the plan is carried out (--yes)");
-                let said = approved(self.context, &id.to_string(), true, None).await;
+                let said = approved(self.context, &id.to_string(), wait.wait_id, true, None).await;
                 self.unless_late(said.map(|_| ()))
             }
             WaitReason::Approval if self.context.person() => {
-                self.open.push_back(Question::Plan(wait.opened_at));
+                self.open.push_back(Question::Plan(wait.wait_id));
                 Ok(())
             }
             WaitReason::HumanInput if self.context.person() => {
-                self.open.push_back(Question::Answer(wait.opened_at, question));
+                self.open.push_back(Question::Answer(wait.wait_id, question));
                 Ok(())
             }
             WaitReason::Approval => {
@@ -102,10 +102,10 @@ impl Scene<'_> {
     /// A question that was answered need not be asked any more.
     pub(super) fn waited(&mut self, wait: &WaitEntry) {
         let same = |question: &Question| match question {
-            Question::Plan(at)
-            | Question::Why(at)
-            | Question::Otherwise(at)
-            | Question::Answer(at, _) => *at == wait.opened_at,
+            Question::Plan(id)
+            | Question::Why(id)
+            | Question::Otherwise(id)
+            | Question::Answer(id, _) => *id == wait.wait_id,
             Question::Call(_) => false,
         };
         self.open.retain(|question| !same(question));
@@ -207,19 +207,19 @@ impl Scene<'_> {
         };
         let given = (!line.is_empty()).then(|| line.to_owned());
         let again = match (question, yes) {
-            (Question::Plan(_), Some(true)) => return Some(Deed::Approve),
-            (Question::Plan(at), Some(false)) => Question::Why(at),
-            (Question::Plan(at), None) if matches!(line, "e" | "E" | "edit") => {
-                return self.edit(at);
+            (Question::Plan(wait), Some(true)) => return Some(Deed::Approve(wait)),
+            (Question::Plan(wait), Some(false)) => Question::Why(wait),
+            (Question::Plan(wait), None) if matches!(line, "e" | "E" | "edit") => {
+                return self.edit(wait);
             }
             (Question::Why(_), _) => return Some(Deed::Abort(given)),
-            (Question::Otherwise(at), _) => match given {
-                Some(words) => return Some(Deed::Revise(words, at)),
-                None => Question::Plan(at),
+            (Question::Otherwise(wait), _) => match given {
+                Some(words) => return Some(Deed::Revise(words, wait)),
+                None => Question::Plan(wait),
             },
-            (Question::Answer(at, text), _) => match given {
-                Some(words) => return Some(Deed::Answer(words)),
-                None => Question::Answer(at, text),
+            (Question::Answer(wait, text), _) => match given {
+                Some(words) => return Some(Deed::Answer(wait, words)),
+                None => Question::Answer(wait, text),
             },
             (Question::Call(call), Some(yes)) => {
                 return Some(Deed::Allow(call.approval_id.to_string(), yes));
@@ -235,10 +235,10 @@ impl Scene<'_> {
     pub(super) async fn act(&mut self, deed: Deed) -> Result<()> {
         let (context, id) = (self.context, self.task.id.to_string());
         let said = match deed {
-            Deed::Approve => approved(context, &id, true, None).await.map(|_| ()),
+            Deed::Approve(wait) => approved(context, &id, wait, true, None).await.map(|_| ()),
             Deed::Abort(why) => instructed(context, &id, "abort", why.as_deref()).await.map(|_| ()),
-            Deed::Answer(text) => answered(context, &id, &text).await.map(|_| ()),
-            Deed::Revise(words, at) => self.revise(&words, at).await,
+            Deed::Answer(wait, text) => answered(context, &id, Some(wait), &text).await.map(|_| ()),
+            Deed::Revise(words, wait) => self.revise(&words, wait).await,
             Deed::Allow(call, yes) => {
                 let call = Call::to(operations::DECIDE_APPROVAL, [call])
                     .body(&json!({ "approved": yes }))
@@ -255,7 +255,8 @@ impl Scene<'_> {
     fn unless_late(&mut self, said: Result<()>) -> Result<()> {
         match said {
             Err(failure) if failure.kind == Kind::Conflict => {
-                let words = self.dye(Style::Yellow, &format!("too late: {failure}"));
+                let words =
+                    self.dye(Style::Yellow, &format!("too late: {}", visible(&failure.detail)));
                 self.say(&words);
                 Ok(())
             }
@@ -264,10 +265,10 @@ impl Scene<'_> {
     }
 
     /// Gives the person the plan to write in; it is made anew by what was written.
-    fn edit(&mut self, at: OffsetDateTime) -> Option<Deed> {
+    fn edit(&mut self, wait: WaitId) -> Option<Deed> {
         let editor = self.context.environment.editor.as_deref().map(str::trim);
         let Some(editor) = editor.filter(|it| !it.is_empty()) else {
-            self.ask(Question::Otherwise(at));
+            self.ask(Question::Otherwise(wait));
             return None;
         };
         let text = self.written();
@@ -281,19 +282,19 @@ impl Scene<'_> {
             Err(error) => {
                 let words = self.dye(Style::Yellow, &format!("{editor} could not be run: {error}"));
                 self.more(&words);
-                self.ask(Question::Otherwise(at));
+                self.ask(Question::Otherwise(wait));
                 return None;
             }
         };
         if words.is_empty() || words == uncommented(&text) {
             self.more("nothing was changed");
-            self.ask(Question::Plan(at));
+            self.ask(Question::Plan(wait));
             return None;
         }
-        Some(Deed::Revise(format!("The plan should be like this:\n{words}"), at))
+        Some(Deed::Revise(format!("The plan should be like this:\n{words}"), wait))
     }
 
-    async fn revise(&mut self, words: &str, at: OffsetDateTime) -> Result<()> {
+    async fn revise(&mut self, words: &str, wait: WaitId) -> Result<()> {
         let said = instructed(self.context, &self.task.id.to_string(), "revise", Some(words)).await;
         match said {
             Ok(_) => {
@@ -301,9 +302,10 @@ impl Scene<'_> {
                 Ok(())
             }
             Err(failure) if failure.kind == Kind::Invalid => {
-                let words = self.dye(Style::Yellow, &format!("not taken: {failure}"));
+                let words =
+                    self.dye(Style::Yellow, &format!("not taken: {}", visible(&failure.detail)));
                 self.more(&words);
-                self.open.push_front(Question::Plan(at));
+                self.open.push_front(Question::Plan(wait));
                 Ok(())
             }
             Err(failure) => Err(failure),
@@ -327,7 +329,8 @@ fn uncommented(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// Exactly what is to be done, so that nobody says yes to something else.
+/// Exactly what is to be done, so that nobody says yes to something else: what a terminal would obey or a reader would
+/// not see is written out, and each argument has a line, also one without words.
 fn exactly(arguments: Option<&Value>) -> Vec<String> {
     let Some(arguments) = arguments else {
         return vec!["what exactly is not shown any more".to_owned()];
@@ -338,9 +341,10 @@ fn exactly(arguments: Option<&Value>) -> Vec<String> {
             Value::String(text) => text.clone(),
             other => serde_json::to_string_pretty(other).unwrap_or_default(),
         };
-        for (at, line) in visible(&text).lines().enumerate() {
+        let name = visible(name).replace('\n', "\\n");
+        for (at, line) in visible(&text).split('\n').enumerate() {
             let head = if at == 0 { format!("{name}:") } else { String::new() };
-            lines.push(format!("{head:<10} {line}"));
+            lines.push(format!("{head:<10} {line}").trim_end().to_owned());
         }
     };
     match arguments {
@@ -351,20 +355,10 @@ fn exactly(arguments: Option<&Value>) -> Vec<String> {
         }
         other => put("arguments", other),
     }
-    lines
-}
-
-/// A text in which nothing is hidden: what a terminal would obey is spelled out.
-fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for one in text.chars() {
-        if one == '\n' || clean(one.encode_utf8(&mut [0; 4])).starts_with(one) {
-            shown.push(one);
-        } else {
-            shown.extend(one.escape_unicode());
-        }
+    if lines.is_empty() {
+        lines.push("without arguments".to_owned());
     }
-    shown
+    lines
 }
 
 #[cfg(test)]

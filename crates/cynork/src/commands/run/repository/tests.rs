@@ -1,4 +1,5 @@
 use super::*;
+use crate::context::project_of;
 
 fn sample() -> (tempfile::TempDir, Repository) {
     let dir = tempfile::tempdir().unwrap();
@@ -77,12 +78,12 @@ fn a_bundle_holds_what_is_not_known_and_nothing_else() {
 #[test]
 fn the_project_is_remembered_in_the_repository_and_nowhere_else() {
     let (dir, repository) = sample();
-    assert_eq!(remembered(&repository.root), None);
+    assert_eq!(project_of(&repository.root), None);
     repository.remember(PROJECT, "prj_1").unwrap();
     let inside = repository.root.join("deep");
     std::fs::create_dir(&inside).unwrap();
-    assert_eq!(remembered(&inside).as_deref(), Some("prj_1"));
-    assert_eq!(remembered(dir.path()), None);
+    assert_eq!(project_of(&inside).as_deref(), Some("prj_1"));
+    assert_eq!(project_of(dir.path()), None);
     assert!(Repository::find(dir.path()).unwrap().is_none());
     assert_eq!(Repository::find(&inside).unwrap().unwrap().name(), "My App");
     assert_eq!(Repository::find(Path::new("/nowhere/at/all")).unwrap_err().kind, Kind::Usage);

@@ -28,13 +28,16 @@ fn a_plan_is_approved_after_it_was_seen_and_confirmed() {
     stage.press("2a");
     assert!(stage.state.dialog.is_none());
     assert!(stage.show().contains("nobody says yes to what they do not see"));
-    stage.answer(Topic::Plan(project_id(1), task_id(24)), planned());
+    stage.answer(plan_of(24), planned());
     stage.press("a");
     assert!(stage.show().contains("May rate-limit-24 be carried out as planned?"));
     assert!(done(&mut stage).is_none());
     stage.press("y");
     let (number, _, deed, words) = done(&mut stage).unwrap();
-    assert_eq!((deed, words), (Deed::Approve { task: task_id(24), yes: true }, None));
+    assert_eq!(
+        (deed, words),
+        (Deed::Approve { task: task_id(24), wait: wait_id(24), yes: true }, None)
+    );
     assert!(stage.show().contains("it is sent"));
     stage.press("y");
     assert!(done(&mut stage).is_none(), "not twice");
@@ -46,7 +49,7 @@ fn a_plan_is_approved_after_it_was_seen_and_confirmed() {
 #[test]
 fn what_was_not_answered_is_sent_again_as_the_same_attempt() {
     let mut stage = stage();
-    stage.answer(Topic::Plan(project_id(1), task_id(24)), planned());
+    stage.answer(plan_of(24), planned());
     stage.press("2ay");
     let (number, key, deed, _) = done(&mut stage).unwrap();
     stage.tell(Message::Done(number, Err(Failure::new(Kind::Unreachable, "nobody answers"))));
@@ -64,7 +67,7 @@ fn a_plan_goes_back_with_words_or_without() {
     let mut stage = stage();
     stage.press("2dsmaller, please<Enter>");
     let (.., deed, words) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Approve { task: task_id(24), yes: false });
+    assert_eq!(deed, Deed::Approve { task: task_id(24), wait: wait_id(24), yes: false });
     assert_eq!(words.as_deref(), Some("smaller, please"));
     let mut stage = self::stage();
     stage.press("2d<Enter>");
@@ -79,7 +82,7 @@ fn a_question_needs_words() {
     assert!(stage.show().contains("it needs words"));
     stage.press("To the page.<Enter>");
     let (number, _, deed, words) = done(&mut stage).unwrap();
-    assert_eq!(deed, Deed::Answer { task: task_id(22) });
+    assert_eq!(deed, Deed::Answer { task: task_id(22), wait: wait_id(22) });
     assert_eq!(words.as_deref(), Some("To the page."));
     stage.tell(Message::Done(number, Ok(())));
     assert!(!stage.show().contains("? asks"));
@@ -128,17 +131,96 @@ fn a_question_that_is_not_open_any_more_is_taken_back() {
 #[test]
 fn another_plan_is_another_question() {
     let mut stage = stage();
-    stage.answer(Topic::Plan(project_id(1), task_id(24)), planned());
+    stage.answer(plan_of(24), planned());
     stage.press("2a");
     assert!(stage.state.dialog.is_some());
-    let data = json!({ "name": "rate-limit-24", "reason": "approval", "question": "May the other?", "wait_id": "x" });
-    stage.tell(event("task.waiting", Some(24), data));
+    stage.tell(other_plan());
     assert!(stage.state.dialog.is_none());
+    let topic = Topic::Plan(project_id(1), task_id(24), wait_id(25));
     stage.wait(400);
-    assert!(
-        stage.asked().contains(&Topic::Plan(project_id(1), task_id(24))),
-        "it is looked at anew"
-    );
+    assert!(stage.asked().contains(&topic), "it is looked at anew");
+}
+
+/// The plan was sent back, and another one waits.
+fn other_plan() -> Message {
+    let data = json!({ "name": "rate-limit-24", "reason": "approval", "question": "May the other?", "wait_id": wait_id(25) });
+    event("task.waiting", Some(24), data)
+}
+
+#[test]
+fn the_plan_before_is_not_shown_for_the_one_that_waits_now() {
+    let mut stage = stage();
+    stage.answer(plan_of(24), planned());
+    stage.press("2");
+    assert!(stage.show().contains("Count the calls of each key"));
+    stage.tell(other_plan());
+    // What was on its way is the plan before.
+    stage.answer(plan_of(24), planned());
+    stage.press("a");
+    assert!(stage.state.dialog.is_none());
+    let shown = stage.show();
+    assert!(shown.contains("nobody says yes to what they do not see"), "{shown}");
+    assert!(!shown.contains("Count the calls of each key"), "{shown}");
+    let topic = Topic::Plan(project_id(1), task_id(24), wait_id(25));
+    stage.answer(topic, planned_anew("Count them all"));
+    stage.press("a");
+    assert!(stage.show().contains("• Count them all"));
+    stage.press("y");
+    let (.., deed, _) = done(&mut stage).unwrap();
+    assert_eq!(deed, Deed::Approve { task: task_id(24), wait: wait_id(25), yes: true });
+}
+
+#[test]
+fn units_count_as_seen_only_if_their_story_is_of_the_wait_that_is_open() {
+    let mut stage = stage();
+    let mut before = timeline(24);
+    before["waits"] = json!([{ "wait_id": wait_id(24), "reason": "approval", "owner": "person",
+        "question": "May this plan be carried out?", "opened_at": ago(240) }]);
+    stage.answer(Topic::Timeline(task_id(24)), story(before.clone()));
+    stage.press("2");
+    stage.tell(other_plan());
+    // A story that was on its way does not bring back the wait before.
+    stage.answer(Topic::Timeline(task_id(24)), story(before));
+    stage.press("a");
+    assert!(stage.state.dialog.is_none());
+    let mut now = timeline(24);
+    now["waits"] = json!([{ "wait_id": wait_id(25), "reason": "approval", "owner": "person",
+        "question": "May the other?", "opened_at": ago(0) }]);
+    stage.answer(Topic::Timeline(task_id(24)), story(now));
+    stage.press("ay");
+    let (.., deed, _) = done(&mut stage).unwrap();
+    assert_eq!(deed, Deed::Approve { task: task_id(24), wait: wait_id(25), yes: true });
+}
+
+#[test]
+fn no_plan_is_not_a_plan_that_was_seen() {
+    let mut stage = stage();
+    stage.answer(plan_of(24), Answer::Plan(None));
+    stage.press("2a");
+    assert!(stage.state.dialog.is_none());
+    assert!(stage.show().contains("there is no plan to be seen"));
+}
+
+#[test]
+fn what_is_pasted_goes_only_where_words_are_asked_for() {
+    let mut stage = stage();
+    stage.answer(plan_of(24), planned());
+    stage.press("2a");
+    stage.tell(Message::Pasted("rm -rf".into()));
+    stage.press("y");
+    let (number, key, _, words) = done(&mut stage).unwrap();
+    assert_eq!(words, None);
+    stage.tell(Message::Done(number, Ok(())));
+    stage.press("a");
+    stage.tell(Message::Pasted("To the page.".into()));
+    stage.press("<Enter>");
+    let (number, other, _, words) = done(&mut stage).unwrap();
+    assert_eq!(words.as_deref(), Some("To the page."));
+    assert_ne!(key, other);
+    stage.tell(Message::Pasted(" And back.".into()));
+    stage.tell(Message::Done(number, Err(Failure::new(Kind::Unreachable, "nobody answers"))));
+    stage.press("<Enter>");
+    assert_eq!(done(&mut stage).unwrap().3.as_deref(), Some("To the page."));
 }
 
 #[test]

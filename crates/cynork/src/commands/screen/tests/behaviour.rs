@@ -96,7 +96,7 @@ fn events_change_the_list_without_a_question() {
 fn a_wait_that_is_heard_of_is_in_the_inbox_at_once_and_gone_with_its_end() {
     let mut stage = Stage::new(80, 24);
     list(&mut stage);
-    let data = json!({ "name": "dark-mode-30", "reason": "approval", "question": "May it?", "wait_id": "x" });
+    let data = json!({ "name": "dark-mode-30", "reason": "approval", "question": "May it?", "wait_id": wait_id(1) });
     stage.tell(event("task.waiting", Some(30), data));
     let shown = stage.show();
     assert!(shown.contains("2 Inbox (1)") && shown.contains("1 thing waits for you"), "{shown}");
@@ -449,7 +449,7 @@ fn every_size_can_be_drawn_in_every_place() {
         stage.answer(Topic::Log(job_id(4)), log());
         stage.answer(Topic::Files(pull_request_id()), files());
         stage.answer(Topic::Diff(pull_request_id(), "src/switch.tsx".into()), diff());
-        stage.answer(Topic::Plan(project_id(1), task_id(24)), planned());
+        stage.answer(plan_of(24), planned());
         stage.answer(Topic::Approval(approval_id(1)), looked_at());
         stage.answer(Topic::Nodes, nodes());
         stage.answer(Topic::Budgets, budgets());
@@ -483,6 +483,20 @@ fn differences_are_coloured_unless_nobody_wants_colours() {
     stage.state.colour = false;
     let buffer = stage.draw();
     assert!(buffer.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
+}
+
+#[test]
+fn what_came_or_went_is_shown_though_it_begins_like_the_head_of_a_file() {
+    let mut stage = Stage::new(80, 24);
+    list(&mut stage);
+    stage.press("<Enter>8");
+    stage.answer(Topic::Timeline(task_id(30)), story(delivered(30)));
+    stage.answer(Topic::Files(pull_request_id()), files());
+    let text = "diff --git a/q.sql b/q.sql\n--- a/q.sql\n+++ b/q.sql\n@@ -1 +1 @@\n--- keep this\n+++ count\n";
+    stage.answer(Topic::Diff(pull_request_id(), "src/switch.tsx".into()), diff_of(text));
+    let shown = stage.show();
+    assert!(shown.contains("--- keep this") && shown.contains("+++ count"), "{shown}");
+    assert!(!shown.contains("a/q.sql") && !shown.contains("b/q.sql"), "{shown}");
 }
 
 #[test]

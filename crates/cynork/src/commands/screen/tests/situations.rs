@@ -75,7 +75,7 @@ fn a_plan_that_waits_is_drawn_before_it_is_carried_out() {
         list(stage);
         waiting(stage);
         stage.press("2o5");
-        stage.answer(Topic::Plan(project_id(1), task_id(24)), planned());
+        stage.answer(plan_of(24), planned());
     });
 }
 
@@ -117,7 +117,7 @@ fn the_inbox_shows_a_plan_exactly() {
         list(stage);
         waiting(stage);
         stage.press("2");
-        stage.answer(Topic::Plan(project_id(1), task_id(24)), planned());
+        stage.answer(plan_of(24), planned());
     });
 }
 

@@ -2,7 +2,7 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "values are written where they are given")]
 
-use cynode_core::ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId};
+use cynode_core::ids::{ApprovalId, JobId, ProjectId, PullRequestId, TaskId, WaitId};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -37,6 +37,15 @@ pub(super) fn job_id(number: u128) -> JobId {
 
 pub(super) fn approval_id(number: u128) -> ApprovalId {
     format!("{}_{:032x}", ApprovalId::PREFIX, number).parse().unwrap()
+}
+
+pub(super) fn wait_id(number: u128) -> WaitId {
+    format!("{}_{:032x}", WaitId::PREFIX, number).parse().unwrap()
+}
+
+/// The plan that a task waits with from the beginning.
+pub(super) fn plan_of(number: u128) -> Topic {
+    Topic::Plan(project_id(1), task_id(number), wait_id(number))
 }
 
 pub(super) fn pull_request_id() -> PullRequestId {
@@ -173,10 +182,10 @@ pub(super) fn timeline(number: u128) -> Value {
             step(7, "dispatch_step", "pass", Some("page"), None),
         ],
         "waits": [
-            { "reason": "approval", "owner": "person", "question": "May this plan be carried out?",
+            { "wait_id": wait_id(101), "reason": "approval", "owner": "person", "question": "May this plan be carried out?",
               "opened_at": ago(325), "resolved_at": ago(301), "resolution": "approved", "answer": "Yes, but keep it small." },
-            { "reason": "job", "owner": "worker", "opened_at": ago(220), "resolved_at": ago(180), "resolution": "done" },
-            { "reason": "job", "owner": "worker", "opened_at": ago(30) },
+            { "wait_id": wait_id(102), "reason": "job", "owner": "worker", "opened_at": ago(220), "resolved_at": ago(180), "resolution": "done" },
+            { "wait_id": wait_id(103), "reason": "job", "owner": "worker", "opened_at": ago(30) },
         ],
         "units": seven_units(),
         "jobs": [
@@ -256,6 +265,10 @@ pub(super) fn diff() -> Answer {
         -    <div className=\"switch\" onClick={() => setDark(!dark)}>\n-      {dark ? \"on\" : \"off\"}\n\
         +    <button\n+      role=\"switch\"\n+      aria-checked={dark}\n+      onClick={() => setDark(!dark)}>\n\
         +      {dark ? \"on\" : \"off\"}\n     </button>\n   );\n }\n";
+    diff_of(text)
+}
+
+pub(super) fn diff_of(text: &str) -> Answer {
     Answer::Diff(read(json!({ "base": "a", "head": "b", "text": text, "truncated": false })))
 }
 
@@ -321,7 +334,8 @@ pub(super) fn waiting(stage: &mut Stage) {
         let mut story = timeline(number);
         story["units"] = json!([]);
         let opened = ago(i64::try_from(number).unwrap() * 10);
-        story["waits"] = json!([{ "reason": reason, "owner": "person", "question": question, "opened_at": opened }]);
+        story["waits"] = json!([{ "wait_id": wait_id(number), "reason": reason, "owner": "person",
+            "question": question, "opened_at": opened }]);
         stage.answer(Topic::Timeline(task_id(number)), super::world::story(story));
     }
     stage.answer(Topic::Approvals, Answer::Approvals(read(json!([call()]))));
@@ -341,6 +355,14 @@ pub(super) fn looked_at() -> Answer {
     call["arguments"] =
         json!({ "remote": "origin", "branch": "main\u{202e}txt.exe", "force": true });
     Answer::Approval(Box::new(read(call)))
+}
+
+/// A plan of one unit with a title.
+pub(super) fn planned_anew(title: &str) -> Answer {
+    Answer::Plan(Some(Box::new(read(json!({
+        "plan": { "steps": [{ "key": "one", "title": title, "depends_on": [], "payload": {} }], "assumptions": [] },
+        "class": "feature_request", "scope": "small", "project": {}, "trace": [],
+    })))))
 }
 
 pub(super) fn planned() -> Answer {

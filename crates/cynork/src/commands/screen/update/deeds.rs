@@ -78,33 +78,33 @@ fn for_item(state: &State, command: Command) -> Result<Dialog, String> {
 /// A yes, a no or an answer to what a task waits with.
 fn answer(state: &State, task: cynode_core::ids::TaskId, yes: bool) -> Result<Dialog, String> {
     let wait = state.known.waits.get(&task).ok_or("it does not wait for you any more")?;
-    let about = Some(wait.since);
+    let about = Some(wait.id);
     let name = &wait.name;
     match (wait.reason, yes) {
         (WaitReason::Approval, true) => {
-            let seen = state.known.plans.get(&task).is_some()
-                || state.known.timelines.get(&task).is_some_and(|it| !it.units.is_empty());
-            if !seen {
-                return Err(
-                    "wait until it is shown: nobody says yes to what they do not see".into()
-                );
+            let body = view::plan_short(state, task);
+            if body.is_empty() {
+                return Err(match state.known.plan(task) {
+                    Some(None) => "there is no plan to be seen: nobody says yes to that",
+                    _ => "wait until it is shown: nobody says yes to what they do not see",
+                }
+                .to_owned());
             }
             let question = format!("May {name} be carried out as planned?");
-            let deed = Deed::Approve { task, yes };
-            let body = view::plan_short(state, task);
+            let deed = Deed::Approve { task, wait: wait.id, yes };
             Ok(Dialog { body, about, ..dialog(deed, &question, &format!("{name} goes on")) })
         }
         (WaitReason::Approval, false) => {
             let question = format!("Send the plan of {name} back? Say what should be different:");
             let done = format!("the plan of {name} was sent back");
-            let deed = Deed::Approve { task, yes };
+            let deed = Deed::Approve { task, wait: wait.id, yes };
             Ok(Dialog { words: Words::Optional, about, ..dialog(deed, &question, &done) })
         }
         (WaitReason::HumanInput, true) => {
             let body = wait.question.iter().flat_map(|it| super::super::text::lines(it)).collect();
             let question = format!("Your answer to {name}:");
             let done = format!("{name} has your answer");
-            let deed = Deed::Answer { task };
+            let deed = Deed::Answer { task, wait: wait.id };
             Ok(Dialog { body, words: Words::Needed, about, ..dialog(deed, &question, &done) })
         }
         (WaitReason::HumanInput, false) => {
@@ -166,7 +166,7 @@ fn for_task(state: &State, command: Command) -> Result<Dialog, String> {
 
 /// A key while a question is open.
 pub(super) fn press(state: &mut State, key: KeyEvent, wants: &mut Vec<Want>) {
-    let Some(dialog) = &mut state.dialog else { return };
+    let Some(dialog) = &state.dialog else { return };
     let typed = dialog.words != Words::None;
     match key.code {
         KeyCode::Esc => state.dialog = None,
@@ -179,16 +179,26 @@ pub(super) fn press(state: &mut State, key: KeyEvent, wants: &mut Vec<Want>) {
         }
         KeyCode::Char('y' | 'Y') if !typed => confirm(state, wants),
         KeyCode::Char('n' | 'N' | 'q') if !typed => state.dialog = None,
-        _ if typed && !dialog.sending => {
-            let before = dialog.input.clone();
-            dialog.input.press(key);
-            if before != dialog.input {
-                // Other words are another attempt.
-                state.attempts += 1;
-                (dialog.number, dialog.failure) = (state.attempts, None);
-            }
+        _ => {
+            write(state, |input| {
+                input.press(key);
+            });
         }
-        _ => {}
+    }
+}
+
+/// Changes the words of a question that asks for some and is not sent yet; another takes none.
+pub(super) fn write(state: &mut State, change: impl FnOnce(&mut Input)) {
+    let Some(dialog) = &mut state.dialog else { return };
+    if dialog.words == Words::None || dialog.sending {
+        return;
+    }
+    let before = dialog.input.clone();
+    change(&mut dialog.input);
+    if before != dialog.input {
+        // Other words are another attempt.
+        state.attempts += 1;
+        (dialog.number, dialog.failure) = (state.attempts, None);
     }
 }
 
@@ -237,7 +247,7 @@ pub(super) fn done(state: &mut State, number: u64, result: Result<()>) {
 /// What is known at once, before anything is heard of it.
 fn took_effect(state: &mut State, deed: &Deed) {
     let task = match deed {
-        Deed::Approve { task, .. } | Deed::Answer { task } => {
+        Deed::Approve { task, .. } | Deed::Answer { task, .. } => {
             state.known.waits.remove(task);
             *task
         }
@@ -255,12 +265,12 @@ fn took_effect(state: &mut State, deed: &Deed) {
 pub(super) fn settle(state: &mut State) {
     let Some(dialog) = &state.dialog else { return };
     let task = match &dialog.deed {
-        Deed::Approve { task, .. } | Deed::Answer { task } => *task,
+        Deed::Approve { task, .. } | Deed::Answer { task, .. } => *task,
         Deed::Decide { .. } | Deed::Instruct { .. } | Deed::Cancel { .. } | Deed::Merge { .. } => {
             return;
         }
     };
-    let now = state.known.waits.get(&task).map(|wait| wait.since);
+    let now = state.known.waits.get(&task).map(|wait| wait.id);
     if !dialog.sending && now != dialog.about {
         state.dialog = None;
         state.tell("it does not wait for this any more", false);

@@ -2,20 +2,26 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
-use super::super::{
-    input::Input,
-    keys::Command,
-    message::Want,
-    state::{Focus, Hit, Pane, Part, Place, State},
+use super::{
+    super::{
+        input::Input,
+        keys::Command,
+        message::Want,
+        state::{Focus, Hit, Pane, Part, Place, State},
+    },
+    deeds,
 };
 
-/// Takes a text that was pasted.
+/// Takes a text that was pasted, where words are asked for.
 pub(super) fn paste(state: &mut State, text: &str) {
     if let Some(login) = &mut state.login {
+        if login.sending {
+            return;
+        }
         let field = if login.field == 0 { &mut login.handle } else { &mut login.password };
         field.put(text.trim_end_matches(['\r', '\n']));
-    } else if let Some(dialog) = &mut state.dialog {
-        dialog.input.put(text);
+    } else if state.dialog.is_some() {
+        deeds::write(state, |input| input.put(text));
     } else if state.filter.typing {
         state.filter.input.put(text);
     }

@@ -1,6 +1,6 @@
 //! What waits for the person: plans, questions, calls; each exactly as it will be carried out.
 
-use cynode_core::ids::TaskId;
+use cynode_core::{ids::TaskId, workflow::units::UnitState};
 use cynode_wire::gate::ApprovalView;
 use ratatui::{
     layout::{Constraint, Layout, Rect},
@@ -34,15 +34,15 @@ pub(in super::super) fn call_lines(call: &ApprovalView) -> Vec<String> {
     lines
 }
 
-/// A plan in short: its units and what each is to do.
+/// The plan that a task waits with, in short: its units and what each is to do; nothing while it is not known.
 pub(in super::super) fn plan_short(state: &State, task: TaskId) -> Vec<String> {
-    if let Some(Some(planned)) = state.known.plans.get(&task) {
-        let units = planned.plan.steps().iter();
-        return units.map(|unit| format!("• {}", text::first(unit.title.as_str()))).collect();
+    let one = |title: &str| format!("• {}", text::first(title));
+    if let Some(Some(planned)) = state.known.plan(task) {
+        return planned.plan.steps().iter().map(|unit| one(unit.title.as_str())).collect();
     }
-    let units = state.known.timelines.get(&task).map(|it| &it.units);
-    let units = units.into_iter().flatten();
-    units.map(|unit| format!("• {}", text::first(unit.title.as_str()))).collect()
+    let units = state.known.units(task).iter();
+    let units = units.filter(|unit| unit.state != UnitState::Cancelled);
+    units.map(|unit| one(unit.title.as_str())).collect()
 }
 
 impl Sheet<'_> {
@@ -146,7 +146,7 @@ impl Sheet<'_> {
         let Some(wait) = state.known.waits.get(&task) else { return lines };
         lines.extend(wait.question.iter().flat_map(|it| wrapped(it, room, WARN)));
         lines.push(Line::raw(""));
-        match state.known.plans.get(&task) {
+        match state.known.plan(task) {
             Some(Some(planned)) => {
                 let judged = format!(
                     "class {}, scope {}",
@@ -163,8 +163,8 @@ impl Sheet<'_> {
             }
             None => {
                 if let Some(project) = wait.project {
-                    lines
-                        .extend(self.absent(&Topic::Plan(project, task), room).unwrap_or_default());
+                    let topic = Topic::Plan(project, task, wait.id);
+                    lines.extend(self.absent(&topic, room).unwrap_or_default());
                 }
             }
         }

@@ -31,6 +31,7 @@ use crate::{
         state::{Focus, Hit, Place},
         text,
     },
+    draw,
     terminal::clean,
 };
 
@@ -178,7 +179,7 @@ impl Sheet<'_> {
             }
         }
         lines.push(Line::raw(""));
-        match self.state.known.plans.get(&task.id) {
+        match self.state.known.plan(task.id) {
             Some(Some(planned)) => {
                 lines.push(Line::styled("The plan, as it waits for a yes:", WARN));
                 lines.extend(graph::draw(&planned_units(&planned.plan), room, None).lines);
@@ -528,9 +529,10 @@ fn change(file: &cynode_wire::delivery::ChangedFile) -> String {
 }
 
 fn diff_lines(diff: &str, room: usize) -> Vec<Line<'static>> {
-    let shown = diff
-        .lines()
-        .filter(|it| !["diff ", "index ", "--- ", "+++ "].iter().any(|head| it.starts_with(head)));
+    let known =
+        |it: &str| ["diff ", "index ", "--- ", "+++ "].iter().any(|begin| it.starts_with(begin));
+    // Behind the head of a file a line may begin like one, and is what came or went.
+    let shown = draw::headed(diff).filter(|(head, it)| !(*head && known(it))).map(|(_, it)| it);
     let style = |line: &str| match line.as_bytes() {
         [b'+', ..] => GOOD,
         [b'-', ..] => BAD,

@@ -1,5 +1,3 @@
-use time::macros::datetime;
-
 use super::*;
 use crate::{
     client::Client,
@@ -21,13 +19,26 @@ fn what_is_asked_for_is_shown_exactly_and_obeyed_by_no_terminal() {
 }
 
 #[test]
+fn names_of_arguments_hide_nothing_either_and_each_argument_has_a_line() {
+    let arguments = json!({ "cmd": "", "x\u{1b}[2K\ny": "\u{200b}a\u{e0041}", "z": "end\n" });
+    assert_eq!(
+        exactly(Some(&arguments)),
+        ["cmd:", "x\\u{1b}[2K\\ny: \\u{200b}a\\u{e0041}", "z:         end", ""]
+    );
+    assert_eq!(exactly(Some(&json!({}))), ["without arguments"]);
+    assert_eq!(exactly(Some(&json!(""))), ["arguments:"]);
+}
+
+#[test]
 fn what_is_written_for_the_person_is_not_sent() {
     let text = "# a remark\n\nkept  \n# another\nand this\n";
     assert_eq!(uncommented(text), "kept\nand this");
     assert_eq!(uncommented("# only\n"), "");
 }
 
-const AT: OffsetDateTime = datetime!(2026-01-01 0:00 UTC);
+fn wait() -> WaitId {
+    "wai_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap()
+}
 
 /// What comes of typed lines, the first of which answers `question`.
 fn typed(question: Question, lines: &[&str]) -> (Option<Deed>, Option<String>) {
@@ -64,34 +75,38 @@ fn asks(name: &str) -> (Option<Deed>, Option<String>) {
 #[test]
 fn a_plan_is_carried_out_only_by_a_clear_yes() {
     for line in ["y", "yes", "Yes", "Y"] {
-        assert_eq!(typed(Question::Plan(AT), &[line]), (Some(Deed::Approve), None), "{line}");
+        assert_eq!(
+            typed(Question::Plan(wait()), &[line]),
+            (Some(Deed::Approve(wait())), None),
+            "{line}"
+        );
     }
     for line in ["", "x", "yy", "yes please", "ok"] {
-        assert_eq!(typed(Question::Plan(AT), &[line]), asks("Plan"), "{line}");
+        assert_eq!(typed(Question::Plan(wait()), &[line]), asks("Plan"), "{line}");
     }
 }
 
 #[test]
 fn who_says_no_is_asked_why_and_need_not_say() {
-    assert_eq!(typed(Question::Plan(AT), &["n"]), asks("Why"));
+    assert_eq!(typed(Question::Plan(wait()), &["n"]), asks("Why"));
     let why = Deed::Abort(Some("too much".to_owned()));
-    assert_eq!(typed(Question::Plan(AT), &["n", "too much"]), (Some(why), None));
-    assert_eq!(typed(Question::Plan(AT), &["no", ""]), (Some(Deed::Abort(None)), None));
+    assert_eq!(typed(Question::Plan(wait()), &["n", "too much"]), (Some(why), None));
+    assert_eq!(typed(Question::Plan(wait()), &["no", ""]), (Some(Deed::Abort(None)), None));
 }
 
 #[test]
 fn without_an_editor_a_line_says_what_should_be_different() {
-    assert_eq!(typed(Question::Plan(AT), &["e"]), asks("Otherwise"));
-    assert_eq!(typed(Question::Plan(AT), &["edit", ""]), asks("Plan"));
-    let deed = Deed::Revise("tests first".to_owned(), AT);
-    assert_eq!(typed(Question::Plan(AT), &["e", "tests first"]), (Some(deed), None));
+    assert_eq!(typed(Question::Plan(wait()), &["e"]), asks("Otherwise"));
+    assert_eq!(typed(Question::Plan(wait()), &["edit", ""]), asks("Plan"));
+    let deed = Deed::Revise("tests first".to_owned(), wait());
+    assert_eq!(typed(Question::Plan(wait()), &["e", "tests first"]), (Some(deed), None));
 }
 
 #[test]
 fn an_answer_is_taken_as_it_was_typed_and_silence_is_none() {
-    let question = || Question::Answer(AT, "Which?".to_owned());
+    let question = || Question::Answer(wait(), "Which?".to_owned());
     assert_eq!(typed(question(), &[""]), asks("Answer"));
-    assert_eq!(typed(question(), &["yes"]), (Some(Deed::Answer("yes".to_owned())), None));
+    assert_eq!(typed(question(), &["yes"]), (Some(Deed::Answer(wait(), "yes".to_owned())), None));
 }
 
 #[test]
