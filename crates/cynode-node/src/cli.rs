@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::Client,
+    client::{Caller, Client},
     config::{self, Environment, Layer},
     doctor,
     host::{self, Host},
@@ -251,6 +251,7 @@ impl Place {
         if let Some(url) = url.map(|url| url.trim_end_matches('/').to_owned())
             && url != identity.url
         {
+            Caller::new(&url)?;
             tracing::info!(
                 event = "orchestrator.moved",
                 from = identity.url,

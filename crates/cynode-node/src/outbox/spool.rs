@@ -14,6 +14,9 @@ use std::{
 use cynode_wire::nodes::JobEvent;
 use serde::{Deserialize, Serialize};
 
+/// From this size on, the file is worth being written anew.
+const LONG: usize = 8 * 1024 * 1024;
+
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,12 +62,14 @@ pub(super) struct Spool {
     /// How many events are in it.
     events: u64,
     bytes: usize,
+    /// How many bytes it had when it was last written anew.
+    at_first: usize,
 }
 
 impl Spool {
     /// Makes the file, without what may be in it.
     pub(super) fn new(path: PathBuf) -> Self {
-        let mut spool = Self { path, file: None, events: 0, bytes: 0 };
+        let mut spool = Self { path, file: None, events: 0, bytes: 0, at_first: 0 };
         spool.attempt(|spool| {
             let file = private(&spool.path)?;
             file.set_len(0)?;
@@ -76,7 +81,7 @@ impl Spool {
 
     /// Opens the file, and gives what an earlier process left in it.
     pub(super) fn again(path: PathBuf) -> (Self, Earlier) {
-        let mut spool = Self { path, file: None, events: 0, bytes: 0 };
+        let mut spool = Self { path, file: None, events: 0, bytes: 0, at_first: 0 };
         let mut earlier = Earlier::default();
         spool.attempt(|spool| {
             let whole;
@@ -93,9 +98,9 @@ impl Spool {
         (spool, earlier)
     }
 
-    /// How many bytes it has.
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
+    /// Whether it is large, and most of it came since it was last written anew.
+    pub(super) const fn is_long(&self) -> bool {
+        self.bytes > LONG && self.bytes / 2 > self.at_first
     }
 
     /// Keeps an event; gives its place.
@@ -110,13 +115,21 @@ impl Spool {
         self.append(&Line::Sent(Sent { next, through }));
     }
 
-    /// Begins again with these ones alone; gives the place of each.
-    pub(super) fn only<'a>(&mut self, events: impl Iterator<Item = &'a JobEvent>) -> Vec<u64> {
+    /// Begins again with these ones alone, of which the first ones are on their way and get the numbers before `next`; each has the
+    /// place that it comes in.
+    pub(super) fn only<'a>(
+        &mut self,
+        events: impl Iterator<Item = &'a JobEvent>,
+        (sent, next): (u64, u64),
+    ) {
         let mut text = Vec::new();
         let mut count = 0;
         for event in events {
             count += 1;
             put(&mut text, &Line::Event(event.clone()));
+        }
+        if sent > 0 {
+            put(&mut text, &Line::Sent(Sent { next, through: sent }));
         }
         self.attempt(|spool| {
             let Some(file) = &spool.file else { return Ok(()) };
@@ -131,11 +144,10 @@ impl Spool {
                 fs::rename(&new, &spool.path)?;
                 spool.file = Some(file);
             }
-            spool.bytes = text.len();
+            (spool.bytes, spool.at_first) = (text.len(), text.len());
             Ok(())
         });
         self.events = count;
-        (1..=count).collect()
     }
 
     fn append(&mut self, line: &Line) {
