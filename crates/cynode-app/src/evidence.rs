@@ -3,13 +3,11 @@
 //! **Invariant**: a result that has evidence against it is taken only with a reason that is written down, and a task ends well only
 //! when what it leaves was checked as its criteria ask, at the very commit that is left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use cynode_core::{
     agents::AgentRole,
-    evidence::{
-        Check, How, MOST_CHECKS, Odd, Oddity, Ran, Tally, Touched, is_script, is_test, scripts_in,
-    },
+    evidence::{Check, How, MOST_CHECKS, Odd, Oddity, Ran, Tally, is_script, is_test, scripts_in},
     ids::{EvidenceId, JobId, ProjectId, TaskId},
     tasks::Criterion,
     workflow::{
@@ -23,12 +21,12 @@ use cynode_db::{
     units,
 };
 use cynode_wire::{
-    evidence::{EvidenceState, EvidenceView, TaskEvidence},
+    evidence::{Evidence, EvidenceState, EvidenceView, TaskEvidence},
     jobs::JobOutcome,
     nodes::{StepOutcome, WorkResult},
     reports::ReviewFeedback,
     work::{CommitRule, Placement, SandboxNeeds, StructuredContext, Work, WorkerChoice},
-    workflow::UnitView,
+    workflow::{Finding, UnitView},
 };
 use serde_json::{Value, json};
 
@@ -39,14 +37,24 @@ use crate::{Ctx, Error};
 pub async fn get(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
     crate::tasks::get(ctx, task).await?;
     let shown = evidence::of_task(ctx.conn(), task, false).await?;
-    let units = units::of_task(ctx.conn(), task, false).await?;
+    let units = units::of_task(ctx.conn(), task, true).await?;
     let standing = |unit: &&UnitView| unit.state != UnitState::Cancelled;
-    let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings);
+    // What is odd about a result is there before anybody has judged it, and all of it.
+    let odd: Vec<Finding> = units.iter().filter(standing).flat_map(odd_about).collect();
+    let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings).chain(&odd);
     let good = |it: &&EvidenceView| it.state == EvidenceState::Passed;
     let summary =
         format!("{} of {} results checked well", shown.iter().filter(good).count(), shown.len());
     let feedback = ReviewFeedback::of(findings, summary);
     Ok(TaskEvidence { evidence: shown, feedback })
+}
+
+/// What is odd about the result of a unit.
+fn odd_about(unit: &UnitView) -> Vec<Finding> {
+    let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
+    let odd = result.map(|result| oddities(&result["odd"])).unwrap_or_default();
+    let odd = odd.into_iter().map(|one| one.odd).collect();
+    Evidence { odd, ..Evidence::default() }.findings()
 }
 
 /// Has checks run over what a unit brought. What is known stays; what came to nothing is begun anew.
@@ -129,21 +137,19 @@ async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<V
         (true, None) => (Vec::new(), None),
         (true, pinned) => (before, pinned),
     };
-    // What a person asked for is looked at alone, in a sandbox that no other check has been in.
-    let asked_for = |at: &usize| {
-        known.checks.get(*at).is_some_and(|check| !check.unless_before && !check.if_runnable)
+    // Each has a job of its own, those first that a person asked for: what one came to is kept whatever becomes of the others.
+    let asked_for = |at: &&usize| {
+        known.checks.get(**at).is_some_and(|check| !check.unless_before && !check.if_runnable)
     };
-    let numbers = match numbers.iter().copied().find(asked_for) {
-        Some(alone) => vec![alone],
-        None => numbers,
-    };
+    let next = numbers.iter().find(asked_for).or_else(|| numbers.first()).copied();
+    let next = next.and_then(|number| Some((number, known.checks.get(number)?)));
     let tries = scene.tries;
-    if numbers.is_empty() {
+    let Some((number, check)) = next else {
         let good = (0..known.checks.len()).all(|at| known.tally(at).is_good());
         let state = if good { EvidenceState::Passed } else { EvidenceState::Failed };
         evidence::set(conn, known.id, &known.checks, state, None, tries).await?;
         return Ok(None);
-    }
+    };
     evidence::set(conn, known.id, &known.checks, EvidenceState::Gathering, None, tries).await?;
     let read = |value: &Option<Value>| value.clone().unwrap_or(Value::Null);
     let put_back: Vec<String> =
@@ -151,11 +157,7 @@ async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<V
     let work = Work {
         role: AgentRole::Tester,
         worker: WorkerChoice::Checks {
-            checks: numbers
-                .iter()
-                .filter_map(|at| known.checks.get(*at))
-                .map(|check| with_pins(check, &put_back))
-                .collect(),
+            checks: vec![with_pins(check, &put_back)],
             pinned_from: known.pinned_from.clone().filter(|_| !is_before),
         },
         context: StructuredContext::default(),
@@ -167,12 +169,21 @@ async fn go_on(conn: &mut Conn, known: &Known, scene: &Scene) -> Result<Option<V
             .unwrap_or_default(),
         commit: CommitRule::Never,
     };
+    let seconds = scene.timeout_seconds;
     Ok(Some(json!({
         "title": format!("Checks of: {}", scene.subject.title),
-        "unit": { "work": work, "commit": at, "numbers": numbers, "before": is_before, "put_back": put_back },
+        "unit": { "work": work, "commit": at, "numbers": [number], "before": is_before, "put_back": put_back, "seconds": seconds },
         "remedy": {},
-        "timeout_seconds": scene.timeout_seconds,
+        "timeout_seconds": job_seconds(check, seconds),
     })))
+}
+
+/// How long the files and the sandbox of a check may take.
+const TO_PREPARE: u32 = 300;
+
+/// How long a job of a check may take: never so short that the check does not have its own time.
+fn job_seconds(check: &Check, at_least: u32) -> u32 {
+    at_least.max(check.seconds().saturating_add(TO_PREPARE))
 }
 
 /// A check that also goes by these files.
@@ -238,7 +249,7 @@ pub(crate) async fn record(
             put_back: given.get("put_back").cloned(),
             open: true,
         },
-        timeout_seconds: payload["timeout_seconds"]
+        timeout_seconds: given["seconds"]
             .as_u64()
             .and_then(|seconds| u32::try_from(seconds).ok())
             .unwrap_or(600),
@@ -314,7 +325,7 @@ pub(crate) async fn must_hold(
             )));
         }
     }
-    // Where there are no files nothing can be run, and nobody but a person can take it.
+    // Where there are no files nothing can be run: it is taken as it is, for a reason that is kept.
     if last.is_empty() && !wanted.is_empty() && !evidence::taken_unchecked(conn, task).await? {
         let why =
             "the task's criteria have checks, and none was run: a person has to take it as it is";
@@ -342,7 +353,8 @@ pub(crate) async fn looked_at(
     let mut conn = app.pool().acquire().await.map_err(cynode_db::DbError::from)?;
     let grounds = evidence::grounds(&mut conn, task).await?;
     drop(conn);
-    let Some(base) = grounds.base else { return Ok(Looked::default()) };
+    let base = grounds.base.filter(|base| base != commit);
+    let Some(base) = base else { return Ok(Looked::default()) };
     let criteria: Vec<Criterion> = serde_json::from_value(grounds.criteria).unwrap_or_default();
     let mut checks: Vec<Check> = criteria.into_iter().filter_map(|it| it.check).collect();
     let mut asked_for: Vec<String> = Vec::new();
@@ -361,21 +373,46 @@ pub(crate) async fn looked_at(
     }
     let mut odd = cynode_core::evidence::odd(&touched, &checks, &behind, &asked_for);
     odd.extend(more);
-    let mut odd: Vec<Oddity> = odd.into_iter().map(|odd| oddity(odd, &touched, commit)).collect();
+    let is: HashMap<&str, &str> =
+        touched.iter().map(|file| (file.path.as_str(), file.is.as_str())).collect();
     let taken: Vec<Oddity> = grounds.taken.iter().flat_map(oddities).collect();
-    odd.retain(|one| !taken.contains(one));
     let mut put_back = cynode_core::evidence::put_back(&touched, &asked_for);
     // Who took what was done to a test has it judged as it is.
-    put_back.retain(|path| !is_taken(path, &touched, &taken));
-    Ok(Looked { odd, put_back })
+    put_back.retain(|path| !is_taken(path, is.get(path.as_str()).copied(), &taken));
+    let unseen = |why: &str| Odd::Unseen { path: String::new(), why: why.to_owned() };
+    if put_back.len() > MOST_PUT_BACK {
+        put_back.truncate(MOST_PUT_BACK);
+        odd.push(unseen("it touches more tests than are put back for the checks"));
+    }
+    // What is about the whole change is the worst of it.
+    odd.sort_by_key(|one| !one.path().is_empty());
+    let named = |odd: Odd| {
+        let is = is.get(odd.path()).copied().unwrap_or(commit).to_owned();
+        Oddity { odd, is }
+    };
+    let mut seen: Vec<Oddity> = Vec::new();
+    let mut room = MOST_ODD_BYTES;
+    for one in odd.into_iter().map(named) {
+        if taken.contains(&one) || seen.contains(&one) {
+            continue;
+        }
+        let bytes = serde_json::to_string(&one).map_or(usize::MAX, |text| text.len());
+        if seen.len() == MOST_ODD || bytes > room {
+            seen.insert(0, named(unseen("more about it is odd than is listed")));
+            break;
+        }
+        room -= bytes;
+        seen.push(one);
+    }
+    Ok(Looked { odd: seen, put_back })
 }
 
-/// What is odd, with what it is about.
-fn oddity(odd: Odd, touched: &[Touched], commit: &str) -> Oddity {
-    let file = touched.iter().find(|file| file.path == odd.path());
-    let is = file.map_or_else(|| commit.to_owned(), |file| file.is.clone());
-    Oddity { odd, is }
-}
+/// Most that is listed of what is odd about a change, and most bytes of it: it is stored with the run.
+const MOST_ODD: usize = 500;
+const MOST_ODD_BYTES: usize = 512 * 1024;
+
+/// Most tests that are put back for checks.
+const MOST_PUT_BACK: usize = 500;
 
 /// What a result has to answer for. What cannot be read is nothing that somebody took.
 fn oddities(listed: &Value) -> Vec<Oddity> {
@@ -383,9 +420,8 @@ fn oddities(listed: &Value) -> Vec<Oddity> {
 }
 
 /// Whether somebody took what was done to a test, as it is now.
-fn is_taken(path: &str, touched: &[Touched], taken: &[Oddity]) -> bool {
-    let Some(file) = touched.iter().find(|file| file.path == path) else { return false };
-    let about = |one: &&Oddity| one.odd.path() == path && one.is == file.is;
+fn is_taken(path: &str, is: Option<&str>, taken: &[Oddity]) -> bool {
+    let about = |one: &&Oddity| one.odd.path() == path && Some(one.is.as_str()) == is;
     taken.iter().filter(about).any(|one| match one.odd {
         Odd::TestRemoved { .. } | Odd::TestWeakened { .. } | Odd::Unseen { .. } => true,
         Odd::CheckTouched { .. } | Odd::MergeMarks { .. } => false,

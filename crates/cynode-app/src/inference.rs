@@ -61,7 +61,7 @@ use answering::{Accepting, Recorder, passed_on, told_at_once};
 use held::Held;
 use ledger::Ledger;
 use refusing::{full, park_for_quota, parked};
-use registry::{Candidate, Registry, Source};
+use registry::{Candidate, Model, Registry, Source};
 
 /// How long a provider may be silent.
 const IDLE: Duration = Duration::from_mins(5);
@@ -188,7 +188,7 @@ pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
     let mut offered: Vec<Offered> = registry
         .models
         .values()
-        .filter(|model| model.usable)
+        .filter(|model| model.is_for(who.project))
         .map(|model| Offered {
             id: model.id.clone(),
             title: model.title.clone(),
@@ -207,7 +207,8 @@ pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
         created: registry.since,
     };
     for tier in Tier::ALL {
-        if registry.models.values().any(|model| model.usable && model.tier == Some(*tier)) {
+        let answers = |model: &Model| model.is_for(who.project) && model.tier == Some(*tier);
+        if registry.models.values().any(answers) {
             offered.push(own(tier.model_id(), tier.as_str()));
         }
     }

@@ -19,7 +19,7 @@ use crate::{
     App, Caller, Ctx, Error, Request, approvals,
     keys::Keys,
     notices::{Asked, Question, question},
-    workflow::signals::{self, Which},
+    workflow::signals,
 };
 
 /// How long a link works at most.
@@ -239,15 +239,16 @@ async fn judged(
     note: Option<String>,
 ) -> Result<(), Refused> {
     let task = waiting(ctx, id).await?;
-    let body = Approve { approved, note: note.as_deref().map(prose).transpose()? };
-    let done = signals::approve_which(ctx, task, Which::Only(id), &body).await;
+    let note = note.as_deref().map(prose).transpose()?;
+    let body = Approve { approved, note, wait_id: Some(id) };
+    let done = signals::approve(ctx, task, &body).await;
     done.map(|_| ()).map_err(refused)
 }
 
 async fn told(ctx: &mut Ctx, id: WaitId, text: &str) -> Result<(), Refused> {
     let task = waiting(ctx, id).await?;
-    let body = AnswerQuestion { text: prose(text)? };
-    let done = signals::answer_which(ctx, task, Which::Only(id), &body).await;
+    let body = AnswerQuestion { text: prose(text)?, wait_id: Some(id) };
+    let done = signals::answer(ctx, task, &body).await;
     done.map(|_| ()).map_err(refused)
 }
 

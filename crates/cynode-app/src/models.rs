@@ -334,6 +334,11 @@ pub async fn set(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, E
     if !(1..=200).contains(&title.chars().count()) {
         return invalid("`title` has 1 to 200 characters");
     }
+    if let Some(project) = body.project_id
+        && cynode_db::projects::get(ctx.conn(), project).await?.is_none()
+    {
+        return Err(Error::not_found("project", project));
+    }
     let model = Model {
         id: id.to_owned(),
         title,
@@ -345,6 +350,7 @@ pub async fn set(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, E
         json_schema: body.json_schema,
         skills: body.skills,
         enabled: body.enabled.unwrap_or(true),
+        project: body.project_id,
         created_at: ctx.now,
         routes,
     };
@@ -393,6 +399,7 @@ fn view(model: Model, providers: &[Provider]) -> ModelView {
         json_schema: model.json_schema,
         skills: model.skills,
         enabled: model.enabled,
+        project_id: model.project,
         routes: routes.collect(),
     }
 }

@@ -6,6 +6,7 @@
 mod branches;
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -15,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use cynode_core::{
     events::EventKind,
-    evidence::{How, Odd, Touched, is_test},
+    evidence::{Compared, How, Odd, Touched, is_test},
     ids::{JobId, ProjectId, TaskId},
     roles::Role,
 };
@@ -80,6 +81,19 @@ impl Shown {
                 "uploadpack.allowAnySHA1InWant=false",
             ],
         }
+    }
+
+    /// Has git speak the version that is asked for: only those there are, since it becomes part of git's environment. In version 2
+    /// whatever is named is given, offered or not, so people speak the older one.
+    fn speaking<'a>(self, git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
+        let known: &[&str] = match self {
+            Self::All => &["version=1", "version=2"],
+            Self::Branches => &["version=1"],
+        };
+        if let Some(version) = protocol.filter(|text| known.contains(text)) {
+            git.env("GIT_PROTOCOL", version);
+        }
+        git
     }
 }
 
@@ -377,7 +391,10 @@ impl Repositories {
             // The empty tree, in git's own name for it.
             None => "4b825dc642cb6eb9a060e54bf8d69288fbee4904".to_owned(),
         };
-        let args = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", &base, commit];
+        // Lines of large files are not counted: git would read them whole.
+        let large = format!("core.bigFileThreshold={MOST_DIFFED}");
+        let diff = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", &base, commit];
+        let args = [&["-c", large.as_str()][..], &diff].concat();
         Ok(counted(&self.run(&directory, &args).await?))
     }
 
@@ -403,7 +420,7 @@ impl Repositories {
         Ok(heads)
     }
 
-    /// What changed between two commits, with the words of tests except of those in `asked_for`, and what is odd about it whatever it is for:
+    /// What changed between two commits, with tests compared except those in `asked_for`, and what is odd about it whatever it is for:
     /// marks of merges that were left in files, and that not all of it could be seen.
     pub async fn changes(
         &self,
@@ -424,24 +441,96 @@ impl Repositories {
             unseen("it touches so many files that not all of them were listed");
         }
         let mut listed = listed(&text);
+        let sizes = self.sizes(&directory, &listed).await?;
+        let fits = |file: &Listed, most: u64| {
+            let mut sides = [&file.was, &file.touched.is].into_iter();
+            sides.all(|called| sizes.get(called).is_none_or(|bytes| *bytes <= most))
+        };
         let is_read = |it: &&mut Listed| {
             let file = &it.touched;
             file.how == How::Changed && is_test(&file.path) && !asked_for.contains(&file.path)
         };
-        // Those beyond have no words: nobody takes them for good.
+        // Those beyond are compared with nothing: nobody takes them for good.
         for file in listed.iter_mut().filter(is_read).take(MOST_TESTS) {
-            file.touched.before = self.blob(&directory, &file.was).await?;
-            file.touched.after = self.blob(&directory, &file.touched.is).await?;
+            if !fits(file, MOST_TEST) {
+                continue;
+            }
+            let before = self.blob(&directory, &file.was).await?;
+            let after = self.blob(&directory, &file.touched.is).await?;
+            file.touched.compared =
+                before.zip(after).map(|(before, after)| Compared::of(&before, &after));
+        }
+        let large: Vec<&Touched> =
+            listed.iter().filter(|it| !fits(it, MOST_DIFFED)).map(|it| &it.touched).collect();
+        // Bytes that are no text have gone from a name: git would not know it again.
+        let unnamed = large.iter().any(|file| file.path.contains('\u{fffd}'));
+        if whole && (unnamed || large.len() > MOST_LARGE) {
+            unseen("too many of its files, or one without a good name, are too large to be read");
+        }
+        if !whole || unnamed || large.len() > MOST_LARGE {
+            // Git would read files of any size as a whole to find marks of merges in them.
+            return Ok((listed.into_iter().map(|it| it.touched).collect(), odd));
         }
         // Only files that have such lines are shown, whatever git is told about which of them are text.
         let marked = "-G^(<<<<<<<|>>>>>>>) ";
-        let args = [&plain[..], &["--text", "-U0", marked, base, commit]].concat();
-        let (text, whole) = self.heard(&directory, &args, MOST_LISTED).await?;
-        if !whole {
-            unseen("files with marks of merges are too large to be read to their end");
+        let left_out: Vec<String> =
+            large.iter().map(|file| format!(":(exclude,literal){}", file.path)).collect();
+        let mut args = [&plain[..], &["--text", "-U0", marked, base, commit, "--", "."]].concat();
+        args.extend(left_out.iter().map(String::as_str));
+        match self.heard(&directory, &args, MOST_LISTED).await {
+            Ok((text, whole)) => {
+                if !whole {
+                    unseen("files with marks of merges are too large to be read to their end");
+                }
+                odd.extend(marks(&text));
+            }
+            Err(GitError::Failed(_) | GitError::Slow) => {
+                unseen("git could not look for marks of merges in it");
+            }
+            Err(other) => return Err(other),
         }
-        odd.extend(marks(&text));
+        for file in large.into_iter().filter(|file| file.how != How::Removed) {
+            let why = format!("it has more than {} MiB", MOST_DIFFED >> 20);
+            odd.push(Odd::Unseen { path: file.path.clone(), why });
+        }
         Ok((listed.into_iter().map(|it| it.touched).collect(), odd))
+    }
+
+    /// How many bytes files have that differ, by what git calls them.
+    async fn sizes(
+        &self,
+        directory: &Path,
+        listed: &[Listed],
+    ) -> Result<HashMap<String, u64>, GitError> {
+        let sides = listed.iter().flat_map(|it| [&it.was, &it.touched.is]);
+        let called: Vec<(&String, &str)> = sides
+            .filter_map(|called| {
+                let (mode, object) = called.split_once(' ')?;
+                let is_file = mode != GITLINK && object.bytes().any(|byte| byte != b'0');
+                is_file.then_some((called, object))
+            })
+            .collect();
+        let asked: String = called.iter().map(|(_, object)| format!("{object}\n")).collect();
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git(directory);
+        git.args(["cat-file", "--batch-check=%(objectsize)", "--buffer"]);
+        let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut input = child.stdin.take();
+        // Beside the reading of the answer: both pipes may be full.
+        let asking = async move {
+            if let Some(input) = &mut input {
+                let _ = input.write_all(asked.as_bytes()).await;
+            }
+        };
+        let both = async { tokio::join!(asking, child.wait_with_output()) };
+        let ((), done) = tokio::time::timeout(PATIENCE, both).await.map_err(|_| GitError::Slow)?;
+        let done = done?;
+        let told = String::from_utf8_lossy(&done.stdout);
+        let sizes: Vec<u64> = told.lines().filter_map(|line| line.parse().ok()).collect();
+        if !done.status.success() || sizes.len() != called.len() {
+            return Err(GitError::Failed("git could not read the repository".into()));
+        }
+        Ok(called.into_iter().map(|(called, _)| called.clone()).zip(sizes).collect())
     }
 
     /// All words of a file that git calls so; none when there are too many, or it is no file.
@@ -450,8 +539,7 @@ impl Repositories {
         if mode == GITLINK {
             return Ok(None);
         }
-        let most = u64::try_from(MOST_TEST).unwrap_or(u64::MAX);
-        let (text, whole) = self.heard(directory, &["cat-file", "blob", object], most).await?;
+        let (text, whole) = self.heard(directory, &["cat-file", "blob", object], MOST_TEST).await?;
         Ok(whole.then_some(text))
     }
 
@@ -515,7 +603,7 @@ impl Repositories {
         let mut git = Self::git(&self.of(project));
         git.args(shown.settings());
         git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
-        let git = speaking(&mut git, protocol).arg(self.of(project));
+        let git = shown.speaking(&mut git, protocol).arg(self.of(project));
         let done = tokio::time::timeout(PATIENCE, git.output());
         let done = done.await.map_err(|_| GitError::Slow)??;
         if !done.status.success() {
@@ -535,7 +623,7 @@ impl Repositories {
         let mut git = Self::git(&self.of(project));
         git.args(shown.settings());
         git.args(["upload-pack", "--stateless-rpc"]);
-        let git = speaking(&mut git, protocol).arg(self.of(project));
+        let git = shown.speaking(&mut git, protocol).arg(self.of(project));
         let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (Some(mut input), Some(output)) = (input, output) else {
@@ -572,14 +660,6 @@ impl Repositories {
         file.flush().await.map_err(broken)?;
         Ok(incoming)
     }
-}
-
-fn speaking<'a>(git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
-    // Only the versions there are: it becomes part of git's environment.
-    if let Some(version) = protocol.filter(|text| ["version=1", "version=2"].contains(text)) {
-        git.env("GIT_PROTOCOL", version);
-    }
-    git
 }
 
 /// A file that is removed when nobody needs it any more.
@@ -622,7 +702,7 @@ fn listed(text: &str) -> Vec<Listed> {
             _ => How::Changed,
         };
         let (path, is) = (path.to_owned(), format!("{mode} {object}"));
-        let touched = Touched { path, how, is, before: None, after: None };
+        let touched = Touched { path, how, is, compared: None };
         found.push(Listed { touched, was: format!("{mode_before} {object_before}") });
     }
     found
@@ -709,7 +789,11 @@ pub async fn get(ctx: &mut Ctx, project: ProjectId) -> Result<Repository, Error>
 
 /// Most tests whose words are compared, and most bytes of one.
 const MOST_TESTS: usize = 200;
-const MOST_TEST: usize = 1024 * 1024;
+const MOST_TEST: u64 = 1024 * 1024;
+
+/// Most bytes of a file in which marks of merges are looked for, and most files that have more.
+const MOST_DIFFED: u64 = 32 * 1024 * 1024;
+const MOST_LARGE: usize = 100;
 
 /// The mode of what is a commit of another repository.
 const GITLINK: &str = "160000";
@@ -794,8 +878,8 @@ mod tests {
             ":100644 100755 {one} {two} M\0a b\0:000000 120000 {none} {one} A\0c\0:100644 000000 {two} {none} D\0d\0:1006"
         );
         let file = |path: &str, how, was: String, is: String| {
-            let (path, before, after) = (path.to_owned(), None, None);
-            Listed { touched: Touched { path, how, is, before, after }, was }
+            let path = path.to_owned();
+            Listed { touched: Touched { path, how, is, compared: None }, was }
         };
         let meant = [
             file("a b", How::Changed, format!("100644 {one}"), format!("100755 {two}")),

@@ -3,6 +3,8 @@
 //! Whoever did the work has no part in it. Checks run in a sandbox of their own from the commit that was brought; what a change
 //! did to tests and to files that decide what checks do is read from the commit.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 /// How long a check may take when it does not say.
@@ -225,9 +227,10 @@ pub fn is_plain_path(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 300
         && !text.starts_with(['-', '/', '~', ':'])
-        && !text
-            .chars()
-            .any(|c| c.is_control() || matches!(c, '\\' | '*' | '?' | '[' | '$' | '`' | '"'))
+        // The last stands for bytes that are no text: the file has another name.
+        && !text.chars().any(|c| {
+            c.is_control() || matches!(c, '\\' | '*' | '?' | '[' | '$' | '`' | '"' | '\u{fffd}')
+        })
         && text
             .split('/')
             .all(|part| !part.is_empty() && part != "." && part != ".." && part != ".git")
@@ -309,10 +312,24 @@ pub struct Touched {
     pub how: How,
     /// What git calls what it is now: its mode and its object.
     pub is: String,
-    /// What it said before, where that matters and is text.
-    pub before: Option<String>,
-    /// What it says now.
-    pub after: Option<String>,
+    /// How what it says differs from what it said, where that matters and somebody has read both.
+    pub compared: Option<Compared>,
+}
+
+/// How two versions of a test differ. The words themselves are not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// How it shows less than before, if it does.
+    pub weaker: Option<String>,
+    /// The first line that is a mark of a merge.
+    pub marks: Option<usize>,
+}
+
+impl Compared {
+    /// Compares what a test said with what it says.
+    pub fn of(before: &str, after: &str) -> Self {
+        Self { weaker: weaker(before, after), marks: marks(after) }
+    }
 }
 
 /// What was done to a file.
@@ -407,7 +424,7 @@ impl Odd {
                 format!("the change could not be looked at as a whole: {why}")
             }
             Self::Unseen { path, why } => {
-                format!("what was done to the test `{path}` could not be looked at: {why}")
+                format!("what was done to `{path}` could not be looked at: {why}")
             }
         }
     }
@@ -422,7 +439,7 @@ impl Odd {
             Self::Unseen { path, .. } if path.is_empty() => {
                 "make the change smaller, or have a person look at it"
             }
-            Self::Unseen { .. } => "leave the test as it was, or have a person look at it",
+            Self::Unseen { .. } => "leave it as it was, or have a person look at it",
         }
     }
 }
@@ -492,6 +509,7 @@ pub fn odd(
     asked_for: &[String],
 ) -> Vec<Odd> {
     let asked = |path: &str| asked_for.iter().any(|it| it == path);
+    let behind: BTreeSet<&str> = behind.iter().map(String::as_str).collect();
     let mut found = Vec::new();
     for file in touched {
         let path = file.path.clone();
@@ -500,7 +518,7 @@ pub fn odd(
             let below = |own: &&str| path == **own || path.ends_with(&format!("/{own}"));
             let decides = check.definers().iter().any(below)
                 || check.pinned().iter().any(|pin| *pin == path && !is_test(pin))
-                || behind.contains(&path);
+                || behind.contains(path.as_str());
             (decides && file.how != How::Added) || check.is_overridden_by(&path)
         };
         match file.how {
@@ -508,23 +526,23 @@ pub fn odd(
                 found.push(Odd::TestRemoved { path: path.clone() });
             }
             How::Changed if is_test(&path) && !asked(&path) => {
-                match file.before.as_deref().zip(file.after.as_deref()) {
-                    Some((before, after)) => found.extend(
-                        weaker(before, after)
-                            .map(|how| Odd::TestWeakened { path: path.clone(), how }),
-                    ),
-                    None => {
-                        let why = "it is too large, one of too many, or no text".to_owned();
-                        found.push(Odd::Unseen { path: path.clone(), why });
+                let weaker = file.compared.as_ref().map(|it| it.weaker.clone());
+                let unseen = |why: &str| Odd::Unseen { path: path.clone(), why: why.to_owned() };
+                found.extend(match weaker {
+                    // No check runs with what it was before.
+                    _ if !is_plain_path(&path) => {
+                        Some(unseen("a test of such a name cannot be put back for the checks"))
                     }
-                }
+                    Some(how) => how.map(|how| Odd::TestWeakened { path: path.clone(), how }),
+                    None => Some(unseen("it is too large, one of too many, or no text")),
+                });
             }
             How::Added | How::Changed | How::Removed => {}
         }
         if !asked(&path) && checks.iter().any(definer) {
             found.push(Odd::CheckTouched { path: path.clone() });
         }
-        if let Some(line) = file.after.as_deref().and_then(marks) {
+        if let Some(line) = file.compared.as_ref().and_then(|it| it.marks) {
             found.push(Odd::MergeMarks { path, line });
         }
     }

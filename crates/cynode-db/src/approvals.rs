@@ -223,8 +223,8 @@ pub async fn waiting(
             asked_at, expires_at, decided_by
         FROM approvals a
         WHERE state = 'asked' AND expires_at > $2
-            AND NOT EXISTS (SELECT FROM agent_tokens t WHERE t.agent_token_id = a.agent_token_id
-                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $2))
+            AND NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = a.agent_token_id
+                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $2 OR j.ended_at IS NOT NULL))
             AND ($1::uuid IS NULL
                 OR a.project_id IN (SELECT project_id FROM project_members WHERE user_id = $1)
                 OR a.project_id IN (SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
@@ -261,8 +261,8 @@ pub async fn decide(
         "
         UPDATE approvals a SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
         WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4
-            AND NOT EXISTS (SELECT FROM agent_tokens t WHERE t.agent_token_id = a.agent_token_id
-                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $4))
+            AND NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = a.agent_token_id
+                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $4 OR j.ended_at IS NOT NULL))
         ",
         id.as_uuid(),
         answer.as_str(),

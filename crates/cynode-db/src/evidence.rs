@@ -1,7 +1,7 @@
 //! Evidence: what checks showed of an attempt of a unit.
 
 use cynode_core::{
-    evidence::{Check, Ran, Tally, weigh},
+    evidence::{Check, Odd, Ran, Tally, weigh},
     ids::{EvidenceId, JobId, TaskId},
     workflow::plan::UnitKey,
 };
@@ -71,7 +71,7 @@ pub struct Grounds {
     pub criteria: Value,
     /// What the plan says of its units.
     pub units: Vec<Value>,
-    /// What was odd about results that a person took, a list for each.
+    /// What a person was shown of what was odd about results that they took, a list for each.
     pub taken: Vec<Value>,
 }
 
@@ -84,8 +84,8 @@ pub async fn grounds(conn: &mut Conn, task: TaskId) -> Result<Grounds, DbError> 
             (SELECT first.base FROM jobs first WHERE first.task_id = t.task_id AND first.base IS NOT NULL AND first.evidence_id IS NULL
                 ORDER BY first.started_at LIMIT 1) AS "base",
             ARRAY(SELECT u.payload FROM work_units u WHERE u.task_id = t.task_id ORDER BY u.position) AS "units!: Vec<Value>",
-            ARRAY(SELECT j.result -> 'odd' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
-                AND j.result -> 'odd' IS NOT NULL) AS "taken!: Vec<Value>"
+            ARRAY(SELECT j.result -> 'taken' FROM jobs j WHERE j.task_id = t.task_id AND j.taken IS NOT NULL
+                AND jsonb_typeof(j.result -> 'odd') = 'array' AND j.result -> 'taken' IS NOT NULL) AS "taken!: Vec<Value>"
         FROM tasks t WHERE t.task_id = $1
         "#,
         task.as_uuid(),
@@ -333,7 +333,8 @@ pub async fn note(
     Ok(())
 }
 
-/// Notes that a person took what an attempt of a unit brought, as it is.
+/// Notes why what an attempt of a unit brought was taken as it is, and what a person who took it was shown of what is odd about it: that,
+/// and nothing else, is not held against the task again.
 #[tracing::instrument(name = "db.evidence.take", skip_all, fields(task.id = %task, unit = %key))]
 pub async fn take(
     conn: &mut Conn,
@@ -341,23 +342,33 @@ pub async fn take(
     key: &UnitKey,
     attempt: u32,
     why: &str,
+    shown: &[Odd],
 ) -> Result<(), DbError> {
+    let shown = serde_json::to_value(shown).map_err(corrupt("jobs", "result"))?;
     sqlx::query!(
         "
-        UPDATE jobs j SET taken = left($4, 500) FROM work_units u
+        UPDATE jobs j
+        SET taken = left($4, 500),
+            result = CASE WHEN jsonb_typeof(j.result -> 'odd') = 'array' THEN jsonb_set(j.result, '{taken}', (
+                SELECT coalesce(jsonb_agg(listed.it), '[]') FROM jsonb_array_elements(j.result -> 'odd') AS listed (it)
+                WHERE EXISTS (SELECT FROM jsonb_array_elements($5::jsonb) AS shown (it)
+                    WHERE listed.it = shown.it || jsonb_build_object('is', listed.it -> 'is'))
+            )) ELSE j.result END
+        FROM work_units u
         WHERE u.task_id = $1 AND u.key = $2 AND j.unit_id = u.unit_id AND j.attempt = $3 AND j.evidence_id IS NULL
         ",
         task.as_uuid(),
         key.as_str(),
         attempt.cast_signed(),
         why,
+        shown,
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Whether nothing of a task could ever be checked, because its work had no files, and a person took a unit of it as it is.
+/// Whether nothing of a task could ever be checked, because its work had no files, and a unit of it was taken as it is.
 #[tracing::instrument(name = "db.evidence.taken_unchecked", skip_all, fields(task.id = %task))]
 pub async fn taken_unchecked(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
     let row = sqlx::query!(

@@ -1,7 +1,7 @@
 //! Providers of models, their sealed keys, and the models.
 
 use cynode_core::{
-    ids::{ProviderId, ProviderKeyId, UserId},
+    ids::{ProjectId, ProviderId, ProviderKeyId, UserId},
     models::{Dialect, Prices, ProviderKind, Tier},
 };
 use serde_json::Value;
@@ -74,6 +74,8 @@ pub struct Model {
     pub skills: bool,
     /// Whether it is offered.
     pub enabled: bool,
+    /// The only project it is offered to; all when there is none.
+    pub project: Option<ProjectId>,
     /// When it was added.
     pub created_at: OffsetDateTime,
     /// The ways to it, in order.
@@ -296,7 +298,7 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
     let rows = sqlx::query!(
         "
         SELECT model_id, title, tier, context_tokens, max_output_tokens, tools, images, json_schema, skills, enabled,
-            created_at
+            project_id, created_at
         FROM models ORDER BY model_id
         ",
     )
@@ -340,6 +342,7 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Model>, DbError> {
             json_schema: row.json_schema,
             skills: row.skills,
             enabled: row.enabled,
+            project: row.project_id.map(ProjectId::from_uuid),
             created_at: row.created_at,
             routes: own,
         });
@@ -353,11 +356,11 @@ pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<
     sqlx::query!(
         "
         INSERT INTO models (model_id, title, tier, context_tokens, max_output_tokens, tools, images, json_schema, skills,
-            enabled, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+            enabled, created_at, updated_at, project_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
         ON CONFLICT (model_id) DO UPDATE
         SET title = $2, tier = $3, context_tokens = $4, max_output_tokens = $5, tools = $6, images = $7, json_schema = $8,
-            skills = $9, enabled = $10, updated_at = $12
+            skills = $9, enabled = $10, updated_at = $12, project_id = $13
         ",
         model.id,
         model.title,
@@ -371,6 +374,7 @@ pub async fn set(conn: &mut Conn, model: &Model, now: OffsetDateTime) -> Result<
         model.enabled,
         model.created_at,
         now,
+        model.project.map(ProjectId::as_uuid),
     )
     .execute(&mut *conn)
     .await?;

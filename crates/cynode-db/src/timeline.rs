@@ -60,7 +60,7 @@ pub async fn steps(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbEr
 pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT reason, owner, question, opened_at, expires_at, resolved_at, resolution, answer
+        SELECT wait_id, reason, owner, question, opened_at, expires_at, resolved_at, resolution, answer
         FROM waits
         WHERE task_id = $1
         ORDER BY sequence DESC, wait_id DESC
@@ -73,6 +73,7 @@ pub async fn waits(conn: &mut Conn, task: TaskId) -> Result<Vec<WaitEntry>, DbEr
     .await?;
     let waits = rows.into_iter().rev().map(|row| {
         Ok(WaitEntry {
+            wait_id: cynode_core::ids::WaitId::from_uuid(row.wait_id),
             reason: WaitReason::from_name(&row.reason)
                 .ok_or(DbError::Corrupt { table: "waits", column: "reason" })?,
             owner: row.owner,

@@ -138,6 +138,9 @@ pub struct Evidence {
 /// Most characters of a check's words in a finding.
 const MOST_WORDS: usize = 1200;
 
+/// Most findings that a person is shown in a question.
+const MOST_LISTED: usize = 10;
+
 impl Evidence {
     /// What was found, worst first.
     pub fn findings(&self) -> Vec<Finding> {
@@ -174,6 +177,22 @@ impl Evidence {
         }
         findings.sort_by_key(|finding| finding.severity);
         findings
+    }
+
+    /// What a person is shown of what speaks against the result, and how much more there is.
+    pub fn listed(&self) -> (Vec<Finding>, usize) {
+        let mut found = self.findings();
+        found.retain(|finding| finding.severity == Severity::Critical);
+        let more = found.len().saturating_sub(MOST_LISTED);
+        found.truncate(MOST_LISTED);
+        (found, more)
+    }
+
+    /// What is odd among what a person is shown: who takes the result as it is takes this for the whole task, and nothing else.
+    pub fn listed_odd(&self) -> &[Odd] {
+        let grave = |it: &&CheckResult| matches!(it.tally, Tally::Failed | Tally::Again);
+        let room = MOST_LISTED.saturating_sub(self.checks.iter().filter(grave).count());
+        &self.odd[..self.odd.len().min(room)]
     }
 
     /// Whether nothing was looked at.

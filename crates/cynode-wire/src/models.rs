@@ -133,6 +133,10 @@ pub struct SetModel {
     /// Whether it is offered; yes when it is left out.
     #[serde(default)]
     pub enabled: Option<bool>,
+    /// The only project whose calls may use it; all when it is left out.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub project_id: Option<ProjectId>,
     /// The ways to it, in the order in which they are tried.
     pub routes: Vec<RouteView>,
 }
@@ -190,6 +194,10 @@ pub struct ModelView {
     pub skills: bool,
     /// Whether it is offered.
     pub enabled: bool,
+    /// The only project whose calls may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub project_id: Option<ProjectId>,
     /// The ways to it.
     pub routes: Vec<RouteView>,
 }

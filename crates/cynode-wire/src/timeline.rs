@@ -2,7 +2,7 @@
 
 use cynode_core::{
     delivery::PullRequestState,
-    ids::{InstructionId, JobId, PullRequestId, RunId, TaskId},
+    ids::{InstructionId, JobId, PullRequestId, RunId, TaskId, WaitId},
     names::Prose,
     tasks::TaskStateName,
     workflow::{Node, instructions::InstructionKind, waits::WaitReason},
@@ -117,6 +117,9 @@ pub struct StepEntry {
 /// One wait of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitEntry {
+    /// Which it is; an answer may name it, so that it answers nothing else.
+    #[schema(value_type = String)]
+    pub wait_id: WaitId,
     /// What was waited for.
     #[schema(value_type = WaitReasonView)]
     pub reason: WaitReason,
@@ -222,6 +225,10 @@ pub struct Approve {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub note: Option<Prose>,
+    /// Which wait it is meant for; without it, the one that is open. When another one is open by then, nothing is answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub wait_id: Option<WaitId>,
 }
 
 /// Answers the question of a task.
@@ -231,4 +238,8 @@ pub struct AnswerQuestion {
     /// The answer.
     #[schema(value_type = String)]
     pub text: Prose,
+    /// Which wait it is meant for; without it, the one that is open. When another one is open by then, nothing is answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub wait_id: Option<WaitId>,
 }

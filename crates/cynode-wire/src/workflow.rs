@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
-    evidence::Check,
+    evidence::{Check, Odd},
     ids::{HandoffId, ProjectId, RunId, TaskId},
     names::{DottedKey, Prose, TaskName},
     tasks::Criterion,
@@ -218,9 +218,13 @@ pub enum Effect {
         /// Why it is taken though its evidence is not good: a person's word, or a policy's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waived: Option<String>,
-        /// Whether a person said so: then what is odd about it is taken for the whole task, as it is.
+        /// Whether a person said so: then what they were shown of what is odd about it is taken for the whole task, as it is.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_person: bool,
+        /// What that person was shown.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schema(value_type = Vec<serde_json::Value>)]
+        shown: Vec<Odd>,
     },
     /// A unit is given up.
     FailUnit {

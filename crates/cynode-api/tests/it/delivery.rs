@@ -587,18 +587,25 @@ async fn people_fetch_the_branches_of_a_project_with_git_and_nothing_else_of_it(
     assert!(offered.contains(&format!("{} refs/heads/main", desk.base)), "{offered}");
     assert!(!offered.contains(&commit), "{offered}");
     // What is not offered is not given to whoever knows its name either.
-    let ask = async |wanted: &str| {
-        let line = format!("want {wanted} no-progress\n");
-        let question = format!("{:04x}{line}00000009done\n", line.len() + 4);
+    let line = |text: &str| format!("{:04x}{text}", text.len() + 4);
+    let ask = async |wanted: &str, version: u8| {
+        let question = if version == 2 {
+            let wanted = line(&format!("want {wanted}\n"));
+            format!("{}0001{wanted}{}0000", line("command=fetch\n"), line("done\n"))
+        } else {
+            format!("{}0000{}", line(&format!("want {wanted} no-progress\n")), line("done\n"))
+        };
         let request = axum::http::Request::post(format!("{place}/git-upload-pack"))
             .header("authorization", format!("Bearer {}", viewer.token().unwrap()))
+            .header("git-protocol", format!("version={version}"))
             .body(axum::body::Body::from(question))
             .unwrap();
         let body = viewer.oneshot(request).await.into_body();
         let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
         body.windows(4).any(|word| word == b"PACK")
     };
-    assert_eq!((ask(&desk.base).await, ask(&commit).await), (true, false));
+    assert_eq!((ask(&desk.base, 1).await, ask(&commit, 1).await), (true, false));
+    assert!(!ask(&commit, 2).await, "version 2 gives whatever is named");
     let pushing = format!("{place}/info/refs?service=git-receive-pack");
     viewer.get(&pushing).await.expect(400);
 }

@@ -317,6 +317,30 @@ async fn preferences_choose_the_provider_and_those_of_one_agent_never_reach_anot
 }
 
 #[tokio::test]
+async fn a_model_of_one_project_answers_no_other() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "one", true, says("one")).await;
+    let (own, other) = (app.project(&admin, "own").await, app.project(&admin, "other").await);
+    model(&admin, "a", &["one"], json!({ "tier": "fast", "project_id": own })).await;
+    let mut seen = Vec::new();
+    for project in [Some(own), Some(other), None] {
+        let asker = match project {
+            Some(project) => admin.with_header("openai-project", &project.to_string()),
+            None => admin.clone(),
+        };
+        for id in ["cynodeai.fast", "a"] {
+            seen.push(ask(&asker, chat(id, "1")).await.status);
+        }
+    }
+    assert_eq!(seen, [200, 200, 404, 404, 404, 404]);
+    let nobody = format!("prj_{:032x}", 1);
+    let body = json!({ "context_tokens": 1, "max_output_tokens": 1, "project_id": nobody,
+        "routes": [{ "provider": "one", "upstream": "x" }] });
+    admin.put("/v1/model-registry/b", body).await.expect(404);
+}
+
+#[tokio::test]
 async fn a_tier_is_answered_by_a_model_of_that_tier() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -131,6 +131,7 @@ async fn a_plan_is_carried_out_only_after_a_yes_and_made_anew_after_a_no() {
     let drive = Drive::new().await;
     let approve = format!("/v1/tasks/{}/approve", drive.task);
     drive.admin.post(&approve, json!({ "approved": true })).await.expect(409);
+    let mut shown = Vec::new();
     for (approved, resolution) in [(false, "rejected"), (true, "approved")] {
         let mut held = drive.start().await;
         if held.position["sequence"] == 0 {
@@ -142,7 +143,15 @@ async fn a_plan_is_carried_out_only_after_a_yes_and_made_anew_after_a_no() {
             drive.refusal().await,
             "the task cannot be driven now: its plan waits for a person's yes"
         );
-        let body = json!({ "approved": approved, "note": "because" });
+        let timeline = format!("/v1/tasks/{}/timeline", drive.task);
+        let timeline = drive.admin.get(&timeline).await.expect(200).json();
+        let waits = timeline["waits"].as_array().unwrap();
+        // A yes to what was shown before is none to this.
+        for wait in std::mem::replace(&mut shown, vec![waits.last().unwrap()["wait_id"].clone()]) {
+            let late = json!({ "approved": true, "wait_id": wait });
+            drive.admin.post(&approve, late).await.expect(409);
+        }
+        let body = json!({ "approved": approved, "note": "because", "wait_id": shown[0] });
         drive.admin.post(&approve, body).await.expect(200);
         let held = drive.start().await;
         assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
@@ -290,7 +299,7 @@ async fn the_timeline_tells_the_whole_story() {
     assert_json_snapshot!(timeline, {
         ".task_id" => "[id]", ".run_id" => "[id]", ".trace_id" => "[trace]", ".mermaid" => "[drawing]",
         ".steps[].at" => "[time]", ".waits[].opened_at" => "[time]", ".jobs[].queued_at" => "[time]",
-        ".jobs[].job_id" => "[id]",
+        ".jobs[].job_id" => "[id]", ".waits[].wait_id" => "[id]",
     }, @r##"
     {
       "task_id": "[id]",
@@ -345,6 +354,7 @@ async fn the_timeline_tells_the_whole_story() {
       ],
       "waits": [
         {
+          "wait_id": "[id]",
           "reason": "job",
           "owner": "worker",
           "opened_at": "[time]"

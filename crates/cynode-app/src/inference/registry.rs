@@ -57,11 +57,20 @@ pub(super) struct Model {
     pub(super) tier: Option<Tier>,
     /// It is switched on and there is a way to it.
     pub(super) usable: bool,
+    /// The only project that may use it.
+    pub(super) project: Option<ProjectId>,
     pub(super) skills: bool,
     /// Whether it calls tools.
     pub(super) tools: bool,
     pub(super) created: OffsetDateTime,
     pub(super) routes: Vec<Candidate>,
+}
+
+impl Model {
+    /// Whether it can be asked in that project, or outside of all.
+    pub(super) fn is_for(&self, project: Option<ProjectId>) -> bool {
+        self.usable && (self.project.is_none() || self.project == project)
+    }
 }
 
 /// One way to a model.
@@ -230,6 +239,7 @@ fn usable(model: models::Model, providers: &HashMap<ProviderId, Arc<Provider>>) 
         .collect();
     Model {
         usable: model.enabled && !routes.is_empty(),
+        project: model.project,
         id: model.id,
         title: model.title,
         tier: model.tier,
@@ -333,12 +343,12 @@ impl Registry {
             let mut of_tier: Vec<&Model> = self
                 .models
                 .values()
-                .filter(|model| model.usable && model.tier == Some(tier))
+                .filter(|model| model.is_for(who.project) && model.tier == Some(tier))
                 .collect();
             of_tier.sort_by(|a, b| a.id.cmp(&b.id));
             ways.extend(of_tier.iter().flat_map(|model| &model.routes));
         } else if !id.starts_with(OWN)
-            && let Some(model) = self.models.get(id).filter(|model| model.usable)
+            && let Some(model) = self.models.get(id).filter(|model| model.is_for(who.project))
         {
             ways.extend(&model.routes);
         }
@@ -359,9 +369,9 @@ impl Registry {
             who.role().is_some_and(|role| matches!(role.kind(), AgentKind::Pm | AgentKind::Pa));
         let takes = match Tier::of_model_id(id) {
             Some(tier) => {
-                let mut of_tier =
-                    self.models.values().filter(|model| model.usable && model.tier == Some(tier));
-                of_tier.all(|model| model.skills)
+                let of_tier =
+                    |model: &&Model| model.is_for(who.project) && model.tier == Some(tier);
+                self.models.values().filter(of_tier).all(|model| model.skills)
             }
             None => self.models.get(id).is_some_and(|model| model.skills),
         };

@@ -105,15 +105,17 @@ async fn one(ctx: &mut Ctx, task: TaskId, trace: TraceId, effect: &Effect) -> Re
         Effect::GatherEvidence { unit, attempt, checks, timeout_seconds } => {
             evidence::gather(ctx, task, unit, *attempt, checks, *timeout_seconds).await
         }
-        Effect::AcceptUnit { unit, attempt, findings, waived, by_person } => {
+        Effect::AcceptUnit { unit, attempt, findings, waived, by_person, shown } => {
             let waived = waived.as_deref().filter(|why| !why.trim().is_empty());
-            let shown =
+            let good =
                 cynode_db::evidence::lets_through(ctx.conn(), task, unit, *attempt, waived).await?;
-            if !shown {
+            if !good {
                 return Err(Error::Invalid(format!("unit `{unit}` has evidence against it")));
             }
-            if let Some(why) = waived.filter(|_| *by_person) {
-                cynode_db::evidence::take(ctx.conn(), task, unit, *attempt, why).await?;
+            if let Some(why) = waived {
+                // A policy takes the unit, and nothing for those that follow.
+                let shown = if *by_person { shown.as_slice() } else { &[] };
+                cynode_db::evidence::take(ctx.conn(), task, unit, *attempt, why, shown).await?;
             }
             go(ctx, task, unit, *attempt, UnitState::Done, Some(findings)).await
         }

@@ -135,20 +135,11 @@ fn ended(task: &Task, verb: &'static str) -> Error {
     Error::Transition(cynode_core::InvalidTransition { what: "task", state, verb })
 }
 
-/// Which wait is to be ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// The one that is open.
-    Open,
-    /// This one, if it is open.
-    Only(WaitId),
-}
-
-/// Ends a wait for a person.
+/// Ends a wait for a person: the one that is open, if it is the one that is meant.
 async fn resolve(
     ctx: &mut Ctx,
     id: TaskId,
-    (which, reason): (Which, WaitReason),
+    (only, reason): (Option<WaitId>, WaitReason),
     resolution: Resolution,
     answer: Option<&str>,
 ) -> Result<Task, Error> {
@@ -159,17 +150,13 @@ async fn resolve(
     let by = ctx.caller()?.user;
     // The run first, then the wait, as everybody does; a refusal undoes it.
     workflow::wake(ctx.conn(), &[id.as_uuid()]).await?;
-    let meant = |wait: &waits::Open| {
-        wait.reason == reason
-            && match which {
-                Which::Open => true,
-                Which::Only(only) => wait.id == only,
-            }
-    };
+    let meant =
+        |wait: &waits::Open| wait.reason == reason && only.is_none_or(|only| wait.id == only);
     let Some(wait) = waits::lock_open(ctx.conn(), id).await?.filter(meant) else {
-        return Err(Error::Conflict(match reason {
-            WaitReason::Approval => "the task does not wait for a yes",
-            _ => "the task does not wait for an answer",
+        return Err(Error::Conflict(match (reason, only) {
+            (WaitReason::Approval, None) => "the task does not wait for a yes",
+            (_, None) => "the task does not wait for an answer",
+            (_, Some(_)) => "the task does not wait for this any more; look at what it waits for",
         }));
     };
     waits::resolve(ctx.conn(), wait.id, resolution, answer, Some(by)).await?;
@@ -183,35 +170,17 @@ async fn resolve(
 /// Says yes or no to a plan.
 #[tracing::instrument(name = "app.workflow.approve", skip_all, fields(task.id = %id))]
 pub async fn approve(ctx: &mut Ctx, id: TaskId, body: &Approve) -> Result<Task, Error> {
-    approve_which(ctx, id, Which::Open, body).await
-}
-
-pub(crate) async fn approve_which(
-    ctx: &mut Ctx,
-    id: TaskId,
-    which: Which,
-    body: &Approve,
-) -> Result<Task, Error> {
     let resolution = if body.approved { Resolution::Approved } else { Resolution::Rejected };
     let note = body.note.as_ref().map(|note| note.as_str());
     unmarked(note)?;
-    resolve(ctx, id, (which, WaitReason::Approval), resolution, note).await
+    resolve(ctx, id, (body.wait_id, WaitReason::Approval), resolution, note).await
 }
 
 /// Answers a task's question.
 #[tracing::instrument(name = "app.workflow.answer", skip_all, fields(task.id = %id))]
 pub async fn answer(ctx: &mut Ctx, id: TaskId, body: &AnswerQuestion) -> Result<Task, Error> {
-    answer_which(ctx, id, Which::Open, body).await
-}
-
-pub(crate) async fn answer_which(
-    ctx: &mut Ctx,
-    id: TaskId,
-    which: Which,
-    body: &AnswerQuestion,
-) -> Result<Task, Error> {
     let text = Some(body.text.as_str());
-    resolve(ctx, id, (which, WaitReason::HumanInput), Resolution::Answered, text).await
+    resolve(ctx, id, (body.wait_id, WaitReason::HumanInput), Resolution::Answered, text).await
 }
 
 /// Stops a task and everything that depends on it: whoever drives them is shut out, their jobs are not wanted any more.

@@ -7,9 +7,9 @@ fn check(words: &[&str]) -> Check {
 }
 
 fn touched(path: &str, how: How, before: &str, after: &str) -> Touched {
-    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let read = !before.is_empty() && !after.is_empty();
     let (path, is) = (path.to_owned(), String::new());
-    Touched { path, how, is, before: text(before), after: text(after) }
+    Touched { path, how, is, compared: read.then(|| Compared::of(before, after)) }
 }
 
 #[test]
@@ -49,6 +49,21 @@ fn a_test_that_nobody_could_look_at_is_not_taken_for_good() {
     let unseen = Odd::Unseen { path: "tests/large.py".into(), why };
     assert_eq!(odd(&files, &[], &[], &[]), [unseen]);
     assert_eq!(odd(&files, &[], &[], &["tests/large.py".to_owned()]), []);
+}
+
+#[test]
+fn a_test_that_cannot_be_put_back_has_to_be_answered_for() {
+    let long = format!("tests/{}.py", "a".repeat(300));
+    let paths =
+        ["__tests__/[id].test.ts", "tests/a$b.py", "-/tests/a.py", "tests/\u{fffd}.py", &long];
+    let files = paths.map(|path| touched(path, How::Changed, "assert a", "assert b"));
+    let why = "a test of such a name cannot be put back for the checks".to_owned();
+    let unseen = paths.map(|path| Odd::Unseen { path: path.to_owned(), why: why.clone() });
+    assert_eq!((odd(&files, &[], &[], &[]), put_back(&files, &[])), (unseen.to_vec(), Vec::new()));
+    assert_eq!(odd(&files, &[], &[], &paths.map(str::to_owned)), []);
+    // A new one changes nothing that was there.
+    let new = paths.map(|path| touched(path, How::Added, "", "assert b"));
+    assert_eq!(odd(&new, &[], &[], &[]), []);
 }
 
 #[test]

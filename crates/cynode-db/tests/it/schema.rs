@@ -48,6 +48,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "notify",
         "schedules",
         "taken",
+        "own models",
     ];
     assert_eq!(pending, all);
 }

@@ -1,6 +1,6 @@
 //! Programs that run inside the sandbox from their start to their end.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use cynode_wire::nodes::Happened;
 use data_encoding::HEXLOWER;
@@ -154,6 +154,9 @@ pub(super) async fn run(
     let mut running = sandbox.run(program.argv, &environment(), program.binds).await?;
     let (mut stdin, mut stdout, mut stderr) =
         (running.stdin.take(), running.stdout.take(), running.stderr.take());
+    let killer = running.killer();
+    let mut end = pin!(running.wait());
+    let mut ended = None;
     let mut tail = Tail::new(program.keep);
     let mut digest = Sha256::new();
     // One for each stream: what is written to both at once comes in any order.
@@ -173,9 +176,8 @@ pub(super) async fn run(
         if input.is_empty() {
             stdin = None;
         }
-        if stdout.is_none() && stderr.is_none() {
-            break How::Itself;
-        }
+        // One that has closed both may go on all the same, as long as it may.
+        let silent = stdout.is_none() && stderr.is_none();
         let happened = tokio::select! {
             read = some(&mut stdout, &mut first) => match read {
                 Some(length) => {
@@ -212,6 +214,10 @@ pub(super) async fn run(
                 Vec::new()
             }
             _ = flush.tick() => [out.flush(), err.flush()].into_iter().flatten().collect(),
+            last = &mut end, if silent => {
+                ended = Some(last);
+                break How::Itself;
+            }
             () = ear.cancelled() => break How::Cancelled,
             () = sleep_until(program.until) => break How::Late,
         };
@@ -220,12 +226,15 @@ pub(super) async fn run(
         }
     };
     if how != How::Itself {
-        running.kill();
+        killer.kill();
     }
     for happened in out.end().into_iter().chain(err.end()) {
         tell(events, happened).await;
     }
-    let ended = running.wait().await;
+    let ended = match ended {
+        Some(ended) => ended,
+        None => end.await,
+    };
     let truncated = tail.lost || out.left_out + err.left_out > 0;
     let sha256 = HEXLOWER.encode(&digest.finalize());
     let expected = sought.map(|sought| sought.iter().any(Sought::found));

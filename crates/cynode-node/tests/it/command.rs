@@ -1,6 +1,6 @@
 //! Commands in order.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use cynode_node::{
     sandbox::Why,
@@ -93,6 +93,37 @@ async fn a_command_that_takes_too_long_is_ended_with_everything_it_started() {
     let (turn, ..) = bench(steps.clone()).turn("").await;
     let late = outcome(&steps[0], None, "started\n");
     assert_eq!(timeless(turn), self::turn("failed", "Command 1 of 1 took too long.", vec![late]));
+}
+
+#[tokio::test]
+async fn a_command_that_closed_its_output_has_no_more_time_than_others() {
+    let mut steps = vec![step("sleep 1000; exit 0")];
+    steps[0].timeout_seconds = Some(1);
+    let mute = bench(steps.clone());
+    mute.sandbox.mute.store(true, Ordering::Relaxed);
+    let (turn, ..) = mute.turn("").await;
+    let late = outcome(&steps[0], None, "");
+    assert_eq!(timeless(turn), self::turn("failed", "Command 1 of 1 took too long.", vec![late]));
+    // One that ends in time ends as it wants to.
+    let short = [step("exit 3")];
+    let mute = bench(short.to_vec());
+    mute.sandbox.mute.store(true, Ordering::Relaxed);
+    let (turn, ..) = mute.turn("").await;
+    assert_eq!(timeless(turn).steps, [outcome(&short[0], Some(3), "")]);
+}
+
+#[tokio::test]
+async fn people_stop_a_command_that_closed_its_output() {
+    let bench = bench(vec![step("sleep 1000")]);
+    bench.sandbox.mute.store(true, Ordering::Relaxed);
+    let (mut session, mut line) = bench.start().await.unwrap();
+    let cancel = async {
+        Line::until(&mut line.events, |it| matches!(it, Happened::Tool { .. })).await;
+        line.orders.send(Order::Cancel).await.unwrap();
+    };
+    let (turn, ()) = tokio::join!(session.prompt("", &mut line.ears), cancel);
+    assert_eq!(turn.unwrap().stop, "cancelled");
+    assert_eq!(session.close().await.why, Why::Killed);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -40,6 +40,8 @@ pub(crate) struct Sandbox {
     backend: Bubblewrap,
     instance: String,
     runs: AtomicU32,
+    /// Whether nothing can be heard of what runs in it.
+    pub(crate) mute: AtomicBool,
     pub(crate) work: PathBuf,
     pub(crate) home: PathBuf,
 }
@@ -56,7 +58,8 @@ impl Sandbox {
         let instance = format!("test-{}", name.trim_start_matches('.'));
         let ground = Ground::prepare(Options::new(instance.clone(), place.join("ground"))).unwrap();
         let backend = Bubblewrap::new(&ground).unwrap();
-        Self { backend, instance, runs: AtomicU32::new(0), work, home }
+        let (runs, mute) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { backend, instance, runs, mute, work, home }
     }
 }
 
@@ -95,7 +98,11 @@ impl Runs for Sandbox {
                 sockets: &[],
                 limits: &Limits::default(),
             };
-            self.backend.start(run).await
+            let mut running = self.backend.start(run).await?;
+            if self.mute.load(Ordering::Relaxed) {
+                (running.stdout, running.stderr) = (None, None);
+            }
+            Ok(running)
         })
     }
 }

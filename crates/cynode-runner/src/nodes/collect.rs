@@ -143,7 +143,11 @@ async fn collected(
             let step = Step::new(Verdict::Revise, state);
             Step { effects, unit: Some(unit), note: Some(why), ..step }
         }
-        Output::Result { unit, attempt, output } => {
+        Output::Result { unit, attempt, mut output } => {
+            // Only whoever runs the checks needs it, and there may be much of it.
+            if let Some(fields) = output.as_object_mut() {
+                fields.remove("put_back");
+            }
             state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
             let effects = vec![Effect::CollectJob { unit: unit.clone(), attempt }];
             Step { effects, unit: Some(unit), ..Step::new(Verdict::Pass, state) }

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Mutex};
 
 use cynode_core::{
-    evidence::{Check, Tally},
+    evidence::{Check, Odd, Tally},
     ids::{RunId, TaskId},
     tasks::Criterion,
     workflow::{
@@ -28,6 +28,8 @@ struct Told {
     plan: Mutex<Vec<Result<Reply<Plan>, NodeError>>>,
     judgement: Result<VerificationStatus, NodeError>,
     slow: bool,
+    /// Why a person takes it as it is.
+    waived: Option<String>,
     heard: Mutex<Vec<String>>,
     summary: Option<Result<Reply<Option<Summary>>, NodeError>>,
 }
@@ -60,9 +62,9 @@ impl Mind for Told {
             };
             let findings = vec![Finding::new(Severity::Major, "found")];
             let (recommended_actions, note) = (Vec::new(), String::new());
-            let by_person = false;
+            let (waived, by_person) = (self.waived.clone(), self.waived.is_some());
             let judgement =
-                Judgement { outcome, findings, recommended_actions, note, by_person, waived: None };
+                Judgement { outcome, findings, recommended_actions, note, by_person, waived };
             Ok(Reply::Done(judgement, 3))
         })
     }
@@ -114,6 +116,7 @@ impl Set {
             plan: Mutex::new(vec![Ok(Reply::Done(one_unit(), 9))]),
             judgement: Ok(VerificationStatus::Pass),
             slow: false,
+            waived: None,
             heard: Mutex::default(),
             summary: None,
         };
@@ -457,6 +460,37 @@ async fn a_result_is_checked_before_it_is_judged_by_its_own_checks_and_those_of_
     set.position.evidence = vec![view(&checks, EvidenceState::Failed, Tally::Failed)];
     let step = set.play(Node::CollectResult).await;
     assert_eq!(step.effects, [Effect::CollectJob { unit: key(), attempt: 1 }]);
+}
+
+#[tokio::test]
+async fn a_person_takes_what_they_were_shown_of_what_is_odd() {
+    let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
+    let odd: Vec<Odd> =
+        (0..12).map(|number| Odd::TestRemoved { path: format!("tests/t{number}.py") }).collect();
+    let output = json!({ "commit": "c".repeat(40), "odd": odd });
+    set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output });
+    for (waived, shown) in [(None, &[][..]), (Some("a person took it".to_owned()), &odd[..10])] {
+        set.mind.waived.clone_from(&waived);
+        let accept = Effect::AcceptUnit {
+            unit: key(),
+            attempt: 1,
+            findings: vec![Finding::new(Severity::Major, "found")],
+            by_person: waived.is_some(),
+            waived,
+            shown: shown.to_vec(),
+        };
+        assert_eq!(set.play(Node::VerifyStepResult).await.effects, [accept]);
+    }
+}
+
+#[tokio::test]
+async fn tests_that_are_put_back_are_no_part_of_the_state() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
+    let result = json!({ "commit": "c", "odd": [], "put_back": ["tests/sum.py"] });
+    set.position.units[0].job.as_mut().unwrap().result = Some(result);
+    let output = json!({ "commit": "c", "odd": [] });
+    let kept = StepResult { unit: key(), attempt: 1, output };
+    assert_eq!(set.play(Node::CollectResult).await.state.last_result, Some(kept));
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! Verify Step Result: has the result judged, and decides from the judgement in the state.
 
-use cynode_core::workflow::{Verdict, waits::WaitReason};
+use cynode_core::{
+    evidence::Odd,
+    workflow::{Verdict, waits::WaitReason},
+};
 use cynode_wire::{
     handoffs::{HandoffRequest, JudgedOutcome, Revision},
     workflow::{Effect, Finding, Severity, StepResult, Verification, VerificationStatus},
@@ -18,7 +21,8 @@ struct Input<'a> {
 }
 
 enum Output {
-    Judged(Judgement, u64),
+    /// With what a person was shown of what is odd.
+    Judged(Judgement, Vec<Odd>, u64),
     Ask(String, u64),
     HandOff(Box<HandoffRequest>, String),
     Await,
@@ -59,7 +63,9 @@ async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
         handed: scene.position.handoff.as_ref(),
     });
     Ok(match reply.await? {
-        Reply::Done(judgement, cost) => Output::Judged(judgement, cost),
+        Reply::Done(judgement, cost) => {
+            Output::Judged(judgement, evidence.listed_odd().to_vec(), cost)
+        }
         Reply::Ask(question, cost) => Output::Ask(question, cost),
         Reply::Later(request, about) => Output::HandOff(request, about),
         Reply::Waiting => Output::Await,
@@ -72,7 +78,7 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
         return Err(NodeError::Permanent("there is no result to judge".into()));
     };
     let (unit, attempt) = (result.unit.clone(), result.attempt);
-    let (judgement, cost_micros) = match run(Input { result }, scene).await? {
+    let (judgement, listed, cost_micros) = match run(Input { result }, scene).await? {
         Output::Ask(question, cost) => return Ok(ask_about(state, &unit, question, cost)),
         Output::Checks(effect) => {
             let effects = effect.into_iter().collect();
@@ -81,7 +87,7 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
         }
         Output::HandOff(request, about) => return Ok(hand_off(state, *request, about)),
         Output::Await => return Ok(await_answer(state)),
-        Output::Judged(judgement, cost) => (judgement, cost),
+        Output::Judged(judgement, listed, cost) => (judgement, listed, cost),
     };
     let Judgement { outcome, findings, recommended_actions, note, by_person, waived } = judgement;
     let status = match outcome {
@@ -102,7 +108,8 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
     };
     let (step, effect) = match outcome {
         JudgedOutcome::Accept => {
-            let accept = Effect::AcceptUnit { unit, attempt, findings, waived, by_person };
+            let shown = if by_person && waived.is_some() { listed } else { Vec::new() };
+            let accept = Effect::AcceptUnit { unit, attempt, findings, waived, by_person, shown };
             (noted(Step::new(Verdict::Pass, state)), accept)
         }
         // The unit did its part; what it found is for whoever plans what follows.
@@ -120,7 +127,8 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
                 Severity::Minor | Severity::Note => finding,
             });
             let findings = findings.collect();
-            (step, Effect::AcceptUnit { unit, attempt, findings, waived, by_person: false })
+            let (by_person, shown) = (false, Vec::new());
+            (step, Effect::AcceptUnit { unit, attempt, findings, waived, by_person, shown })
         }
         JudgedOutcome::Redo if by_person || may_retry(scene, attempt) => {
             let step = Step { note: Some(why()), ..Step::new(Verdict::Redo, state) };

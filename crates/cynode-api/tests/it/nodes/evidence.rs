@@ -107,7 +107,11 @@ impl Brought {
     }
 
     async fn gather(&mut self, checks: Value) {
-        let effect = json!({ "effect": "gather_evidence", "unit": "a", "attempt": 1, "checks": checks,
+        self.gather_of("a", checks).await;
+    }
+
+    async fn gather_of(&mut self, unit: &str, checks: Value) {
+        let effect = json!({ "effect": "gather_evidence", "unit": unit, "attempt": 1, "checks": checks,
             "timeout_seconds": 60 });
         let more = json!({ "effects": [effect], "wait": { "reason": "job" } });
         self.drive.step(&self.held, "wait", more).await.expect(200);
@@ -221,6 +225,35 @@ async fn a_check_that_fails_is_run_again_and_one_that_changes_its_mind_is_marked
 }
 
 #[tokio::test]
+async fn each_check_has_a_job_with_time_enough_and_what_one_showed_outlives_the_others() {
+    let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
+    let long =
+        json!({ "argv": ["make", "all"], "time_limit_seconds": 3600, "unless_before": true });
+    let short = json!({ "argv": ["make", "test"], "if_runnable": true });
+    brought.gather(json!([long, short])).await;
+    let has_time = |job: &Value, most: u64| {
+        let left = job["seconds_left"].as_u64().unwrap();
+        assert!((most - 20..=most).contains(&left), "{left} of {most}");
+    };
+    let first = brought.check(2, &[0]).await;
+    assert_eq!(first["work"]["worker"]["checks"], json!([long]));
+    has_time(&first, 3900);
+    let second = brought.node.claim(3, 10).await.remove(0);
+    assert_eq!(second["work"]["worker"]["checks"], json!([short]));
+    has_time(&second, 900);
+    let body = json!({ "fencing_token": second["fencing_token"], "outcome": "failed",
+        "result": { "summary": "its time was up", "stop": "timeout" } });
+    brought.node.client.post(&path(&second, "result"), body).await.expect(200);
+    brought.gather(json!([long, short])).await;
+    let again = brought.check(4, &[0]).await;
+    assert_eq!(again["work"]["worker"]["checks"], json!([short]));
+    assert_eq!(
+        brought.tallies().await,
+        json!({ "state": "passed", "checks": [["passed", 1], ["passed", 1]] })
+    );
+}
+
+#[tokio::test]
 async fn evidence_against_a_result_stops_it_unless_somebody_answers_for_it() {
     let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
     brought.gather(json!([holds()])).await;
@@ -289,6 +322,12 @@ async fn a_change_answers_for_tests_it_removed_and_for_files_that_decide_the_che
         brought.odd("a").await,
         json!([{ "odd": "check_touched", "path": "Makefile" }, { "odd": "test_removed", "path": "tests/sum.py" }])
     );
+    // Whoever is asked can read all of it before anybody has judged it.
+    let place = format!("/v1/tasks/{}/evidence", brought.drive.task);
+    let shown = brought.drive.admin.get(&place).await.expect(200).json();
+    let issues = shown["feedback"]["critical_issues"].as_array().unwrap().clone();
+    let at: Vec<_> = issues.iter().map(|issue| issue["file_location"].clone()).collect();
+    assert_eq!(json!(at), json!(["Makefile:1", "tests/sum.py:1"]));
     // Whoever judges, the orchestrator takes it only with a reason.
     let mut brought = brought;
     assert_eq!(brought.end(Value::Null).await, (422, 0));
@@ -300,6 +339,7 @@ async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_th
     payload["checks"] = json!([{ "argv": ["make", "test"] }]);
     let files = [("Makefile", Some("test: ;true\n")), ("tests/sum.py", Some("pass\n"))];
     let units = ["a", "b", "c", "d"];
+    let why = "SELECT taken FROM jobs WHERE taken IS NOT NULL";
     for by_person in [false, true] {
         let mut brought = Brought::of(&units, payload.clone(), &files).await;
         let odd = brought.odd("a").await;
@@ -307,8 +347,10 @@ async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_th
         let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
         brought.drive.go(&mut brought.held, "pass", json!({ "effects": collect })).await;
         let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
-            "waived": "it need not hold", "by_person": by_person }]);
+            "waived": "it need not hold", "by_person": by_person, "shown": odd }]);
         brought.drive.step(&brought.held, "pass", json!({ "effects": accept })).await.expect(200);
+        // Whoever took it, the reason is kept.
+        assert_eq!(brought.drive.app.db.texts(why).await, ["it need not hold"]);
         // The same files, with something else beside them.
         brought.bring("b", &[("a.txt", Some("two\n"))]).await;
         let put_back = results(&brought.drive.app).await["b"]["put_back"].clone();
@@ -325,6 +367,55 @@ async fn what_a_person_took_is_not_held_against_what_follows_as_long_as_it_is_th
         brought.bring("d", &[("Makefile", Some("test:\n"))]).await;
         assert_eq!(brought.odd("d").await, json!([]));
     }
+}
+
+#[tokio::test]
+async fn what_a_person_was_not_shown_they_did_not_take() {
+    let mut payload = payload();
+    payload["checks"] = json!([{ "argv": ["make", "test"] }]);
+    let files = [("Makefile", Some("test: ;true\n")), ("tests/sum.py", Some("pass\n"))];
+    let mut brought = Brought::of(&["a", "b"], payload, &files).await;
+    let odd = brought.odd("a").await;
+    let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
+    brought.drive.go(&mut brought.held, "pass", json!({ "effects": collect })).await;
+    let never = json!({ "odd": "test_removed", "path": "tests/other.py" });
+    let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
+        "waived": "a person took it", "by_person": true, "shown": [odd[0], never] }]);
+    brought.drive.step(&brought.held, "pass", json!({ "effects": accept })).await.expect(200);
+    brought.bring("b", &[("a.txt", Some("two\n"))]).await;
+    let put_back = results(&brought.drive.app).await["b"]["put_back"].clone();
+    assert_eq!((brought.odd("b").await, put_back), (json!([odd[1]]), json!(["tests/sum.py"])));
+}
+
+#[tokio::test]
+async fn more_than_anybody_reads_is_not_listed_and_said_to_be_more() {
+    let paths: Vec<String> = (0..510).map(|number| format!("tests/t{number:03}.py")).collect();
+    let base: Vec<_> = paths.iter().map(|path| (path.as_str(), "assert 1\n")).collect();
+    let gone: Vec<_> = paths.iter().map(|path| (path.as_str(), None)).collect();
+    let brought = Brought::over(&base, &["a"], payload(), &gone).await;
+    let unseen = |why: &str| json!({ "odd": "unseen", "path": "", "why": why });
+    let removed = paths.iter().map(|path| json!({ "odd": "test_removed", "path": path }));
+    let mut odd = vec![
+        unseen("more about it is odd than is listed"),
+        unseen("it touches more tests than are put back for the checks"),
+    ];
+    odd.extend(removed.take(499));
+    assert_eq!(brought.odd("a").await, json!(odd));
+    assert_eq!(results(&brought.drive.app).await["a"]["put_back"], json!(paths[..500]));
+}
+
+#[tokio::test]
+async fn a_file_that_git_would_have_to_read_whole_is_not_looked_at_and_that_is_said() {
+    let large = "\0".repeat(33 << 20);
+    let files = [("large.bin", Some(large.as_str())), ("b.txt", Some("<<<<<<< ours\n"))];
+    let brought = Brought::new(payload(), &files).await;
+    assert_eq!(
+        brought.odd("a").await,
+        json!([
+            { "odd": "merge_marks", "path": "b.txt", "line": 1 },
+            { "odd": "unseen", "path": "large.bin", "why": "it has more than 32 MiB" },
+        ])
+    );
 }
 
 #[tokio::test]
@@ -361,7 +452,7 @@ async fn where_too_much_stands_behind_the_checks_every_program_may() {
 }
 
 #[tokio::test]
-async fn a_check_needs_a_repository_and_where_there_is_none_only_a_person_takes_the_work() {
+async fn a_check_needs_a_repository_and_where_there_is_none_work_is_taken_only_for_a_reason() {
     let mut drive = Drive::new().await;
     let project = drive.project.clone();
     let body = |name: Value| {
@@ -383,7 +474,9 @@ async fn a_check_needs_a_repository_and_where_there_is_none_only_a_person_takes_
     assert_eq!(put(&drive.admin, &place, bundle).await.0, 200);
     // Whoever works without files leaves nothing that could be checked.
     let worker = drive.app.service(cynode_app::services::ServiceKind::Worker, "w").await;
-    for (number, by_person, ends) in [(1, false, 422), (2, true, 200)] {
+    let why = json!("it cannot be checked");
+    let cases = [(1, Value::Null, false, 422), (2, why.clone(), false, 200), (3, why, true, 200)];
+    for (number, waived, by_person, ends) in cases {
         let named = json!(format!("mend-{number}"));
         drive.task = drive.admin.post("/v1/tasks", body(named)).await.expect(201).text("id");
         let mut held = drive.dispatched(&["a"]).await;
@@ -396,7 +489,7 @@ async fn a_check_needs_a_repository_and_where_there_is_none_only_a_person_takes_
         let collect = json!([{ "effect": "collect_job", "unit": "a", "attempt": 1 }]);
         drive.go(&mut held, "pass", json!({ "effects": collect })).await;
         let accept = json!([{ "effect": "accept_unit", "unit": "a", "attempt": 1,
-            "waived": "it cannot be checked", "by_person": by_person }]);
+            "waived": waived, "by_person": by_person }]);
         drive.go(&mut held, "pass", json!({ "effects": accept })).await;
         drive.go(&mut held, "done", json!({})).await;
         assert_eq!(drive.step(&held, "pass", json!({})).await.status, ends);
@@ -424,6 +517,35 @@ async fn checks_run_with_tests_as_they_were_unless_the_plan_named_them() {
     brought.gather(json!([make])).await;
     let job = brought.check(2, &[0]).await;
     assert_eq!(job["work"]["worker"]["checks"], json!([make]));
+}
+
+#[tokio::test]
+async fn who_changes_nothing_is_checked_with_tests_as_they_were_before_the_others() {
+    // As many lines that show something as before: nothing is odd about it.
+    let files = [("tests/sum.py", Some("assert True\n"))];
+    let mut brought = Brought::of(&["a", "b"], payload(), &files).await;
+    assert_eq!(brought.odd("a").await, json!([]));
+    // The second starts from what the first brought.
+    let after = "UPDATE jobs SET base = $1, started_at = started_at + interval '1 second'
+        WHERE unit_id = (SELECT unit_id FROM work_units WHERE key = 'b')";
+    assert_eq!(brought.drive.app.db.execute_with(after, &brought.commit).await, 1);
+    let job = brought.others.remove(0);
+    let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
+        "result": { "summary": "nothing to do", "stop": "end_turn" } });
+    brought.node.client.post(&path(&job, "result"), body).await.expect(200);
+    let left = results(&brought.drive.app).await["b"].clone();
+    assert_eq!(
+        json!([left["commit"], left["odd"], left["put_back"]]),
+        json!([null, [], ["tests/sum.py"]])
+    );
+    brought.gather_of("b", json!([holds()])).await;
+    let job = brought.check(2, &[0]).await;
+    let mut given = holds();
+    given["pins"] = json!(["tests/sum.py"]);
+    assert_eq!(
+        (job["base"].clone(), job["work"]["worker"]["checks"].clone()),
+        (json!(brought.commit), json!([given]))
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! What follows a result. What workers bring and report are claims; a review's verdict, tests' results and an analyst's findings
 //! are put together by rule.
 
+use std::fmt::Write as _;
+
 use cynode_core::judgement::{
     UnitKind,
     review::{Issues, Next, ReviewOptions, Verdict, after_review, after_tests},
@@ -95,12 +97,20 @@ fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Ou
                     matches!(said, Said::Proceed).then(|| "a person took it as it is".to_owned());
                 return Some(with_waiver(by_person(said, JudgedOutcome::Redo, findings), waived));
             }
-            let listed: String = findings
+            let (worst, more) = shown.listed();
+            let mut listed: String = worst
                 .iter()
-                .filter(|finding| finding.severity == Severity::Critical)
-                .take(10)
                 .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
                 .collect();
+            if more > 0 {
+                let task = desk.handoff.context.task.as_ref();
+                let task = task.map_or_else(|| "TASK".to_owned(), |task| task.id.to_string());
+                let _ = write!(
+                    listed,
+                    "\nand {more} more: `cynork task evidence {task}` shows them. Who proceeds takes them with this unit, and later \
+                     units answer for them again."
+                );
+            }
             let title = fence::line(&judge.title, 200);
             let times = judge.unit_attempt;
             Some(ask(if nowhere {

@@ -343,6 +343,26 @@ async fn evidence_against_a_result_sends_it_back_twice_and_then_asks_a_person() 
 }
 
 #[tokio::test]
+async fn a_person_is_told_how_much_more_there_is_and_where_to_read_it() {
+    let odd = |number| Odd::TestRemoved { path: format!("tests/t{number}.py") };
+    let evidence =
+        |most: u32| Evidence { odd: (0..most).map(odd).collect(), ..shown(Tally::Failed) };
+    let HandoffAnswer::Ask { question } = weighed(evidence(12), 3, None).await else {
+        panic!("no question")
+    };
+    let listed = question.lines().filter(|line| line.starts_with("- ")).count();
+    let told = format!("and 3 more: `cynork task evidence {}` shows them.", task_id());
+    assert!(listed == 10 && question.contains(&told), "{question}");
+    // The check that does not hold is one of them.
+    assert_eq!(evidence(12).listed_odd(), (0..9).map(odd).collect::<Vec<_>>());
+    let HandoffAnswer::Ask { question } = weighed(evidence(9), 3, None).await else {
+        panic!("no question")
+    };
+    assert!(!question.contains("more:"), "{question}");
+    assert_eq!(evidence(9).listed_odd(), evidence(9).odd);
+}
+
+#[tokio::test]
 async fn what_can_never_be_checked_is_for_a_person_at_once_whose_word_is_enough() {
     let nowhere = || {
         let mut evidence = Evidence { commit: None, ..shown(Tally::Again) };
