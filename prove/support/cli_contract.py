@@ -356,7 +356,8 @@ def _():
     answer = call("chat", "--message", "Good day!", "--project", "web")
     assert "Good day" in answer["content"] and answer["finish_reason"] == "stop", answer
     thread = call("chat threads")["items"][0]["thread_id"]
-    assert [turn["role"] for turn in call("chat show", thread)["items"]] == ["user", "assistant"]
+    # The answer is kept when it is whole, which may be a moment after its last word was heard.
+    until("the whole talk", lambda: [turn["role"] for turn in call("chat show", thread)["items"]] == ["user", "assistant"])
 
 
 going = {}
