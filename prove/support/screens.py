@@ -126,6 +126,12 @@ def world(house):
         api.ask("PUT", f"/v1/projects/{web}/repository", data=file.read())
     for key, value in [("agents.project_manager.workers.developer", worker()), ("workflow.approve_plan", True)]:
         api.ask("PUT", f"/v1/preferences/{key}?scope_type=project&scope_id={web}", {"value": value, "expected_version": 0})
+    # The models of the demonstration answer in its project only.
+    for tier in ("fast", "standard", "deep"):
+        body = {"context_tokens": 200_000, "max_output_tokens": 4_000, "tools": True, "json_schema": True, "tier": tier, "project_id": web,
+                "routes": [{"provider": "sample", "upstream": "scripted",
+                            "prices": {"input": 1_000_000, "cached": 100_000, "cache_write": 1_000_000, "output": 4_000_000}}]}
+        api.ask("PUT", f"/v1/model-registry/sample-{tier}", body)
     slug = next(it["id"] for it in api.ask("GET", "/v1/projects")["items"] if it["slug"] == "slug")
     for scope, id, period, most in [("installation", None, "month", 20_000_000), ("project", slug, "day", 1_000_000), ("project", web, "total", 100_000)]:
         api.ask("PUT", "/v1/budgets", {"scope_type": scope, "scope_id": id, "period": period, "max_cost_micros": most, "max_tokens": None})
