@@ -315,11 +315,8 @@ async fn preferred(
     task: Option<TaskId>,
 ) -> Result<Profile, Error> {
     let entries = preferences::entries(ctx.conn(), user, Some(project), task).await?;
-    let held = resolve_for(role, entries).effective;
-    let wish = held.iter().find(|(key, _)| key.as_str() == "memory.profile");
-    let Some(name) = wish.and_then(|(_, held)| held.value.as_str()) else {
-        return Ok(Profile::default());
-    };
+    let held = resolve_for(role, entries);
+    let Some(name) = held.text("memory.profile") else { return Ok(Profile::default()) };
     match profile_name(name) {
         Ok(name) => Ok(Profile { name: name.into(), ..Profile::default() }),
         Err(_) => {

@@ -57,11 +57,7 @@ impl Environment {
 
     /// A new trace.
     pub fn trace(&self) -> TraceId {
-        loop {
-            if let Some(trace) = TraceId::from_u128(u128::from_ne_bytes(self.bytes())) {
-                return trace;
-            }
-        }
+        TraceId::from_random(|| u128::from_ne_bytes(self.bytes()))
     }
 }
 

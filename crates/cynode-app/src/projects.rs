@@ -41,6 +41,17 @@ pub async fn resolve(ctx: &mut Ctx, project: &ProjectRef) -> Result<ProjectId, E
     }
 }
 
+/// The same where naming one is left to the caller.
+pub async fn resolve_if(
+    ctx: &mut Ctx,
+    project: Option<&ProjectRef>,
+) -> Result<Option<ProjectId>, Error> {
+    match project {
+        Some(project) => resolve(ctx, project).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Makes a project; the caller becomes its first admin.
 #[tracing::instrument(name = "app.projects.create", skip_all)]
 pub async fn create(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {

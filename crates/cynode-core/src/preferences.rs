@@ -111,6 +111,14 @@ pub struct Resolution {
     pub invalid: Vec<Entry>,
 }
 
+impl Resolution {
+    /// The text that holds for a key, if one does.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        let (_, held) = self.effective.iter().find(|(held, _)| held.as_str() == key)?;
+        held.value.as_str()
+    }
+}
+
 /// The kinds of value that a known key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {

@@ -28,6 +28,15 @@ impl TraceId {
         if value == 0 { None } else { Some(Self(value)) }
     }
 
+    /// A new one, from whatever draws numbers at random.
+    pub fn from_random(mut draw: impl FnMut() -> u128) -> Self {
+        loop {
+            if let Some(trace) = Self::from_u128(draw()) {
+                return trace;
+            }
+        }
+    }
+
     /// The id as a number.
     pub const fn as_u128(self) -> u128 {
         self.0

@@ -389,8 +389,8 @@ impl Queue {
     /// Goes on behind an earlier process, with what of it did not arrive. Only used before anything was sent.
     fn go_on(&mut self, next: u64, earlier: Earlier) {
         (self.next, self.whole) = (next, true);
-        for (place, event) in earlier.behind(next).rev() {
-            let waiting = Waiting::new(event, place);
+        for event in earlier.behind(next).into_iter().rev() {
+            let waiting = Waiting::new(event, 0);
             self.bytes += waiting.size;
             self.events.push_front(waiting);
         }
@@ -585,12 +585,26 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_can_be_written_events_wait_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let nowhere = dir.path().join("missing/events");
+        let (spool, earlier) = Spool::again(nowhere.clone());
+        let mut queue = Queue::new(1 << 20, Some(spool));
+        queue.go_on(7, earlier);
+        queue.push(note("a"));
+        let (first, events) = queue.batch();
+        assert_eq!((first, texts(&events)), (7, vec!["a".to_owned()]));
+        queue.stored(8);
+        assert!(queue.is_empty() && !nowhere.exists());
+    }
+
+    #[test]
     fn a_file_of_another_claim_is_not_taken_for_ones_own() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("events");
         Queue::new(1 << 20, Some(Spool::new(file.clone()))).push(note("old"));
         drop(Spool::new(file.clone()));
-        assert_eq!(Spool::again(file).1.behind(0).count(), 0);
+        assert_eq!(Spool::again(file).1.behind(0), Vec::<JobEvent>::new());
     }
 
     proptest! {

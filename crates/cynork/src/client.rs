@@ -145,15 +145,6 @@ impl Call {
     }
 }
 
-/// A trace that is nobody's yet.
-fn some_trace() -> TraceId {
-    loop {
-        if let Some(trace) = TraceId::from_u128(rand::random()) {
-            return trace;
-        }
-    }
-}
-
 /// A word as it is written in a path or a query.
 fn encoded(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
@@ -178,7 +169,8 @@ impl Client {
         let http = http
             .build()
             .map_err(|error| Failure::internal(format!("no HTTP client could be made: {error}")))?;
-        let (base, trace) = (base.trim_end_matches('/').to_owned(), some_trace());
+        let base = base.trim_end_matches('/').to_owned();
+        let trace = TraceId::from_random(rand::random);
         Ok(Self { http, base, token: None, trace, told: false })
     }
 

@@ -45,10 +45,8 @@ pub(crate) async fn list_schedules(
     let page = page.page()?;
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
-            let project = match &wanted.project {
-                Some(ProjectName(project)) => Some(projects::resolve(ctx, project).await?),
-                None => None,
-            };
+            let named = wanted.project.as_ref().map(|ProjectName(project)| project);
+            let project = projects::resolve_if(ctx, named).await?;
             schedules::list(ctx, project, page).await
         })
     });

@@ -212,8 +212,7 @@ async fn default_project(
 ) -> Result<ProjectId, Error> {
     let entries = crate::preferences::entries(ctx.conn(), user, None, None).await?;
     let held = cynode_core::preferences::resolve(entries);
-    let wished = held.effective.iter().find(|(key, _)| key.as_str() == "chat.default_project");
-    let wished = wished.and_then(|(_, held)| held.value.as_str()?.parse::<ProjectId>().ok());
+    let wished = held.text("chat.default_project").and_then(|id| id.parse::<ProjectId>().ok());
     let project = match wished {
         Some(project) => Some(project),
         None => chat::only_project(ctx.conn(), user).await?,

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 /// From this size on, the file is worth being written anew.
 const LONG: usize = 8 * 1024 * 1024;
 
-/// A line of the file.
+/// A line of the file. Its event is borrowed where it is written, and owned where it is read.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum Line<E> {
     /// It happened.
-    Event(JobEvent),
+    Event(E),
     /// They are on their way.
     Sent(Sent),
 }
@@ -44,12 +44,30 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// What the orchestrator does not have when it expects this number next; each with its place in the file.
-    pub(super) fn behind(self, next: u64) -> impl DoubleEndedIterator<Item = (u64, JobEvent)> {
+    /// What the orchestrator does not have when it expects this number next.
+    pub(super) fn behind(mut self, next: u64) -> Vec<JobEvent> {
         let arrived = self.sent.iter().filter(|sent| sent.next <= next);
         let through = arrived.map(|sent| sent.through).max().unwrap_or(0);
-        let events = (1..).zip(self.events).collect::<Vec<_>>().into_iter();
-        events.filter(move |(place, _)| *place > through)
+        let through = usize::try_from(through).unwrap_or(usize::MAX);
+        self.events.split_off(through.min(self.events.len()))
+    }
+
+    /// What is in a file, and whether its last line was written to the end.
+    fn read(path: &Path) -> io::Result<(Self, bool)> {
+        let text = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            text => text?,
+        };
+        let whole = text.last().is_none_or(|byte| *byte == b'\n');
+        let mut earlier = Self::default();
+        for line in text.split(|byte| *byte == b'\n') {
+            match serde_json::from_slice(line) {
+                Ok(Line::Event(event)) => earlier.events.push(event),
+                Ok(Line::Sent(sent)) => earlier.sent.push(sent),
+                Err(_) => {}
+            }
+        }
+        Ok((earlier, whole))
     }
 }
 
@@ -100,13 +118,13 @@ impl Spool {
 
     /// Whether it is large, and most of it came since it was last written anew.
     pub(super) const fn is_long(&self) -> bool {
-        self.bytes > LONG && self.bytes / 2 > self.at_first
+        self.file.is_some() && self.bytes > LONG && self.bytes / 2 > self.at_first
     }
 
     /// Keeps an event; gives its place.
     pub(super) fn event(&mut self, event: &JobEvent) -> u64 {
         self.events += 1;
-        self.append(&Line::Event(event.clone()));
+        self.append(&Line::Event(event));
         self.events
     }
 
@@ -122,19 +140,20 @@ impl Spool {
         events: impl Iterator<Item = &'a JobEvent>,
         (sent, next): (u64, u64),
     ) {
+        let Some(file) = self.file.take() else { return };
         let mut text = Vec::new();
-        let mut count = 0;
+        self.events = 0;
         for event in events {
-            count += 1;
-            put(&mut text, &Line::Event(event.clone()));
+            self.events += 1;
+            put(&mut text, &Line::Event(event));
         }
         if sent > 0 {
             put(&mut text, &Line::Sent(Sent { next, through: sent }));
         }
         self.attempt(|spool| {
-            let Some(file) = &spool.file else { return Ok(()) };
             if text.is_empty() {
                 file.set_len(0)?;
+                spool.file = Some(file);
             } else {
                 // Killed before the file is replaced, nothing is lost: the old one says the same and more.
                 let new = spool.path.with_extension("new");
@@ -147,14 +166,18 @@ impl Spool {
             (spool.bytes, spool.at_first) = (text.len(), text.len());
             Ok(())
         });
-        self.events = count;
     }
 
-    fn append(&mut self, line: &Line) {
+    fn append(&mut self, line: &Line<&JobEvent>) {
+        let Some(mut file) = self.file.take() else { return };
         let mut text = Vec::new();
         put(&mut text, line);
-        self.bytes += text.len();
-        self.attempt(|spool| spool.file.as_mut().map_or(Ok(()), |file| file.write_all(&text)));
+        self.attempt(|spool| {
+            file.write_all(&text)?;
+            spool.bytes += text.len();
+            spool.file = Some(file);
+            Ok(())
+        });
     }
 
     /// What cannot be written is not kept. Then there is no file at all, since one that says only a part would be believed.
@@ -168,27 +191,7 @@ impl Spool {
     }
 }
 
-impl Earlier {
-    /// What is in a file, and whether its last line was written to the end.
-    fn read(path: &Path) -> io::Result<(Self, bool)> {
-        let text = match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            text => text?,
-        };
-        let whole = text.last().is_none_or(|byte| *byte == b'\n');
-        let mut earlier = Self::default();
-        for line in text.split(|byte| *byte == b'\n') {
-            match serde_json::from_slice(line) {
-                Ok(Line::Event(event)) => earlier.events.push(event),
-                Ok(Line::Sent(sent)) => earlier.sent.push(sent),
-                Err(_) => {}
-            }
-        }
-        Ok((earlier, whole))
-    }
-}
-
-fn put(text: &mut Vec<u8>, line: &Line) {
+fn put(text: &mut Vec<u8>, line: &Line<&JobEvent>) {
     if let Ok(line) = serde_json::to_vec(line) {
         text.extend(line);
         text.push(b'\n');
