@@ -249,7 +249,7 @@ async fn each_check_finds_the_files_of_the_commit_and_nothing_that_another_left(
          rm -f version; chmod 500 . .git ~; git rev-parse HEAD",
     );
     let look = Check::line(
-        "cat README; cat version; ls -A; ls -A ~ /out; ls .git/left; git config alias.x; git status --short; git rev-parse HEAD",
+        "cat README; cat version; ls -A; ls -A ~ /out; ls .git/left 2>&1; git config alias.x; git status --short; git rev-parse HEAD",
     );
     let told = |check: &Check| {
         let list = ".git\n.gitignore\nREADME\nversion\n";
