@@ -565,10 +565,19 @@ async fn attempt(
         shaped.streams(),
     );
     let held = held.await.map_err(Tried::Over)?;
+    let recorder = || {
+        provider.record.as_ref().map(|name| Recorder {
+            cassette: Cassette::new(models.cassettes.join(name)),
+            registry: registry.clone(),
+        })
+    };
     match &provider.source {
         Source::Script(script) => {
             let request = request.unwrap_or_default();
             let answer = script.answer(&request);
+            if let (Some(recorder), Ok(answer)) = (recorder(), &answer) {
+                recorder.keep(request.clone(), answer.clone()).await;
+            }
             told_at_once(question, held, &request, answer).await
         }
         Source::Replay(name) => {
@@ -591,12 +600,8 @@ async fn attempt(
             match sent.await {
                 Ok(accepted) => {
                     lock(&models.breakers).entry(provider.id).or_default().succeeded();
-                    let record = provider.record.as_ref().map(|name| Recorder {
-                        cassette: Cassette::new(models.cassettes.join(name)),
-                        registry: registry.clone(),
-                    });
-                    let accepting =
-                        Accepting { held, provider: provider.dialect, accepted, record };
+                    let (provider, record) = (provider.dialect, recorder());
+                    let accepting = Accepting { held, provider, accepted, record };
                     passed_on(question, shaped, request, accepting).await
                 }
                 Err(mut unasked) => {

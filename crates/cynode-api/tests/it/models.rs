@@ -729,6 +729,22 @@ async fn answers_are_kept_and_played_again_without_the_provider() {
 }
 
 #[tokio::test]
+async fn what_a_script_answers_is_kept_too_and_played_again() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "script", true, says("By the book")).await;
+    let record = json!({ "kind": "record", "of": "script", "cassette": "tape" });
+    admin.put("/v1/providers/recorder", record).await.expect(200);
+    model(&admin, "small", &["recorder"], json!({})).await;
+    ask(&admin, chat("small", "one")).await.expect(200);
+    let replay = json!({ "kind": "replay", "cassette": "tape" });
+    admin.put("/v1/providers/player", replay).await.expect(200);
+    model(&admin, "small", &["player"], json!({})).await;
+    assert_eq!(words(&ask(&admin, chat("small", "one")).await.expect(200)), "By the book");
+    ask(&admin, chat("small", "two")).await.expect(404);
+}
+
+#[tokio::test]
 async fn managers_whose_model_takes_skills_are_given_the_default_one_and_nobody_else_is() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

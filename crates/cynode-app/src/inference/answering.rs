@@ -78,7 +78,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Keeps an answer. What is kept has no secret in it.
-    async fn keep(self, request: Request, answer: Answer) {
+    pub(super) async fn keep(self, request: Request, answer: Answer) {
         let kept = tokio::task::spawn_blocking(move || {
             let mut value = json!(answer);
             self.registry.redactor.json(&mut value);

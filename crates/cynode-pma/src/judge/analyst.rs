@@ -12,7 +12,7 @@ use super::{
     fence,
     manager::{criteria, task, told},
     prompts::{self, ReviewQuestion},
-    unit::UnitPayload,
+    unit::{UnitPayload, brought},
 };
 use crate::desk::{Desk, Trouble};
 
@@ -63,7 +63,7 @@ pub(super) async fn reviewed(desk: &Desk<'_>, judge: &Judge) -> Result<Analysed,
         requirements: &payload.brief.requirements,
         criteria: &criteria(task),
         standards: &standards,
-        result: &serde_json::to_string_pretty(&judge.output).unwrap_or_default(),
+        result: &serde_json::to_string_pretty(&brought(&judge.output)).unwrap_or_default(),
         reports: &reports,
     });
     let reviewed: Reviewed = desk.think(&question).await?;

@@ -97,3 +97,21 @@ pub fn is_path(text: &str) -> bool {
         && !text.chars().any(char::is_control)
         && text.split('/').all(|part| part != "..")
 }
+
+/// What a worker brought, for a model. What it took and how it was carried here is no reason to find it good or bad, and never
+/// twice the same.
+pub(super) fn brought(output: &Value) -> Value {
+    let mut told = output.clone();
+    without(&mut told, &["used", "bundle"]);
+    let steps = told.get_mut("steps").and_then(Value::as_array_mut);
+    for step in steps.into_iter().flatten() {
+        without(step, &["milliseconds", "sha256"]);
+    }
+    told
+}
+
+fn without(value: &mut Value, names: &[&str]) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|name, _| !names.contains(&name.as_str()));
+    }
+}

@@ -12,6 +12,7 @@ use super::{
         context::failed_with,
         decisions::{ScheduleRead, ScheduledTask, Summarised},
         fence, prompts,
+        unit::brought,
     },
     delivery::{self, Delivered},
 };
@@ -25,7 +26,7 @@ pub(super) async fn summarise(
     let task = super::task(desk)?;
     let units: Vec<_> = ended
         .iter()
-        .map(|unit| (unit.title.clone(), unit.findings.clone(), unit.output.to_string()))
+        .map(|unit| (unit.title.clone(), unit.findings.clone(), brought(&unit.output).to_string()))
         .collect();
     let question = prompts::summarise(&task.description, &super::criteria(task), &units);
     let Summarised { summary } = desk.think(&question).await?;

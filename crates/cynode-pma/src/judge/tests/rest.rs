@@ -24,7 +24,7 @@ use super::support::{
 use crate::{
     desk::{Desk, ThinkKind, Trouble},
     gate::GateError,
-    judge::{Outcome, analyst, context::failed_with, manager},
+    judge::{Outcome, analyst, context::failed_with, manager, unit::brought},
 };
 
 const WORDS: &str = "Add a toggle";
@@ -451,6 +451,17 @@ async fn what_cannot_be_told_is_recorded_as_such() {
     assert_eq!(found.status, AnalysisStatus::NeedsClarification);
     let (_, recorded) = &tools.calls()[0];
     assert_eq!(recorded["status"], "needs_clarification");
+}
+
+#[test]
+fn what_work_took_and_how_it_came_is_not_told_to_a_model() {
+    let output = json!({
+        "summary": "done", "used": {"cpu_ms": 25}, "bundle": {"bytes": 9},
+        "steps": [{"argv": ["true"], "exit_code": 0, "milliseconds": 7, "sha256": "e3b0"}],
+    });
+    let told = json!({"summary": "done", "steps": [{"argv": ["true"], "exit_code": 0}]});
+    assert_eq!(brought(&output), told);
+    assert_eq!(brought(&json!("words")), json!("words"));
 }
 
 #[tokio::test]

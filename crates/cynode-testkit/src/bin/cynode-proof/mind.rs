@@ -1,5 +1,6 @@
 //! The real project manager in a real installation, from a plain sentence to a delivered change: the example of the requirements, left
-//! alone, and with somebody killed at every message. A model answers by a script and agents play one; everything else is real. Needs root.
+//! alone, and with somebody killed at every message. What the model says is a recording, agents play a script; everything else is real.
+//! Needs root.
 
 mod facts;
 mod kills;
@@ -32,9 +33,12 @@ pub(crate) struct Mind {
     /// The instructions of the project manager and the analyst.
     #[arg(long)]
     instructions: PathBuf,
-    /// The sample: a repository, what the model answers, what the agents play.
+    /// The sample: a repository, what the model answers, what the agents play, and the recording of the model.
     #[arg(long)]
     sample: PathBuf,
+    /// Makes the recording anew: the model answers by what the sample says it does, and what is asked and answered is kept.
+    #[arg(long)]
+    record: bool,
     /// What the namespace that is made is called; whoever starts this can so find and remove it.
     #[arg(long)]
     tag: String,
@@ -78,6 +82,9 @@ pub(crate) async fn run(mind: Mind) -> bool {
     if good && mind.kills != Kills::None {
         let places = kills::places(&unbroken.heard, mind.kills == Kills::Few, mind.only.as_deref());
         good = kills::all(&stage, &unbroken, &places).await;
+    }
+    if mind.record {
+        println!("{} answers are recorded", stage.recorded(&mind.sample));
     }
     if good {
         stage.world.keep_not();

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
@@ -28,6 +28,9 @@ const SILENCE: u32 = 2;
 
 /// What is asked for.
 pub(super) const WORDS: &str = "Add dark mode toggle to settings page";
+
+/// The recording of the model, in the sample and in the installation.
+const CASSETTE: &str = "cassette";
 
 /// Where the worker of each kind is chosen.
 const WORKERS: &str = "agents.project_manager.workers";
@@ -59,7 +62,7 @@ impl Sample {
         }
     }
 
-    /// The script of the model. It knows no other question.
+    /// The script that the recording is made by. It knows no other question.
     fn script(&self) -> Value {
         let rules = self.answers.values().map(|Answered { asked, answer }| {
             json!({ "when": { "user_matches": asked }, "answer": { "text": answer.to_string() } })
@@ -109,7 +112,13 @@ impl Stage {
             println!("kept unless all is well: {}", world.logs().display());
         }
         let sample = Sample::read(&mind.sample);
-        set_up(&world, &sample).await;
+        let kept = tapes(&world).join(CASSETTE);
+        if mind.record {
+            fs::create_dir_all(&kept).unwrap();
+        } else {
+            copied(&mind.sample.join(CASSETTE), &kept);
+        }
+        set_up(&world, &sample, mind.record).await;
         world.bring(&world.project, bundle(&mind.sample.join("repository"))).await;
         let machine = Machine::new(Setup {
             program: mind.node.clone(),
@@ -127,6 +136,9 @@ impl Stage {
 
     /// Asks for the example; gives the id of the task.
     pub(super) async fn begin(&self) -> String {
+        // The model is told the name of a task, and names are not used twice: every run is the first of its name.
+        let renamed = "UPDATE tasks SET name = 'earlier-' || replace(task_id::text, '-', '')";
+        sqlx::query(renamed).execute(&self.world.pool).await.unwrap();
         let body = json!({ "project_id": self.world.project, "description": WORDS });
         self.world.post("/v1/tasks", body).await["id"].as_str().unwrap().to_owned()
     }
@@ -146,6 +158,16 @@ impl Stage {
         true
     }
 
+    /// Puts the recording that was made in the place of the sample's; how many answers it has.
+    pub(super) fn recorded(&self, sample: &Path) -> usize {
+        let (made, place) = (tapes(&self.world).join(CASSETTE), sample.join(CASSETTE));
+        if place.exists() {
+            fs::remove_dir_all(&place).unwrap();
+        }
+        copied(&made, &place);
+        fs::read_dir(&place).unwrap().count()
+    }
+
     /// The only kind of list that is asked for: one page, whole.
     pub(super) async fn list(&self, path: &str) -> Vec<Value> {
         let mut page = self.world.get(path).await;
@@ -157,9 +179,32 @@ impl Stage {
     }
 }
 
-/// A model of each tier that answers by the script, and the workers of the project.
-async fn set_up(world: &World, sample: &Sample) {
-    let provider = json!({ "kind": "scripted", "script": sample.script() });
+/// Where an installation keeps recordings.
+fn tapes(world: &World) -> PathBuf {
+    world.logs().join("gate/cassettes")
+}
+
+/// Copies the files of a directory.
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    let files = fs::read_dir(from);
+    let files =
+        files.unwrap_or_else(|error| panic!("{}: {error}; --record makes it", from.display()));
+    for file in files {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// A model of each tier that answers as recorded, and the workers of the project.
+async fn set_up(world: &World, sample: &Sample, record: bool) {
+    let provider = if record {
+        let script = json!({ "kind": "scripted", "script": sample.script() });
+        world.put("/v1/providers/script", &script).await;
+        json!({ "kind": "record", "of": "script", "cassette": CASSETTE })
+    } else {
+        json!({ "kind": "replay", "cassette": CASSETTE })
+    };
     world.put("/v1/providers/sample", &provider).await;
     let prices = json!({ "input": 1000, "cached": 100, "cache_write": 1000, "output": 2000 });
     for tier in ["fast", "standard", "deep"] {
