@@ -54,7 +54,7 @@ pub enum Error {
     #[error("this Idempotency-Key was used for another request")]
     KeyReused,
     /// Too many want the same at once.
-    #[error("too many logins are waiting")]
+    #[error("too many are waiting for the same")]
     Busy,
     /// Somebody else drives the task.
     #[error("the task is driven by {holder}")]

@@ -8,8 +8,10 @@ mod branches;
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    pin::Pin,
     process::Stdio,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -25,9 +27,9 @@ use futures::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
     process::{Child, ChildStdout, Command},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::task::TaskTracker;
 
@@ -58,6 +60,12 @@ const VERDICTS: [&str; 9] = [
 
 /// How many gits run at once.
 const AT_ONCE: usize = 8;
+
+/// How many people fetch at once: each may read as slowly as they like, and has a git waiting for them.
+const FETCHES: usize = 16;
+
+/// How long one more waits for a place.
+const FOR_A_PLACE: Duration = Duration::from_secs(10);
 
 /// What of a repository is shown to whoever fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +110,26 @@ impl Shown {
 pub struct Repositories {
     directory: PathBuf,
     places: Arc<Semaphore>,
+    fetches: Arc<Semaphore>,
     feeding: TaskTracker,
+}
+
+/// A git that answers whoever fetches. It is ended, and its place free, when this is gone.
+#[derive(Debug)]
+pub struct Answering {
+    output: ChildStdout,
+    _child: Child,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl AsyncRead for Answering {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.output).poll_read(context, into)
+    }
 }
 
 /// How much a commit changes.
@@ -128,6 +155,9 @@ pub enum GitError {
     /// It came to nothing, for reasons that may pass.
     #[error("{0}")]
     Failed(String),
+    /// As many fetch already as may.
+    #[error("too many fetch at once")]
+    Busy,
     /// It took too long.
     #[error("git took longer than {} s", PATIENCE.as_secs())]
     Slow,
@@ -137,6 +167,7 @@ impl From<GitError> for Error {
     fn from(error: GitError) -> Self {
         match error {
             GitError::Refused(why) => Self::Invalid(why),
+            GitError::Busy => Self::Busy,
             GitError::Io(_) | GitError::Failed(_) | GitError::Slow => Self::Internal(error.into()),
         }
     }
@@ -155,7 +186,24 @@ impl Repositories {
     /// Repositories below a directory.
     pub fn new(directory: PathBuf) -> Self {
         let feeding = TaskTracker::new();
-        Self { directory, places: Arc::new(Semaphore::new(AT_ONCE)), feeding }
+        let [places, fetches] = [AT_ONCE, FETCHES].map(|most| Arc::new(Semaphore::new(most)));
+        Self { directory, places, fetches, feeding }
+    }
+
+    /// A place for somebody who fetches. Jobs are as many as nodes have taken, people as many as like to.
+    async fn place(
+        &self,
+        shown: Shown,
+        patience: Duration,
+    ) -> Result<Option<OwnedSemaphorePermit>, GitError> {
+        match shown {
+            Shown::All => Ok(None),
+            Shown::Branches => {
+                let place = self.fetches.clone().acquire_owned();
+                let place = tokio::time::timeout(patience, place).await;
+                Ok(Some(place.map_err(|_| GitError::Busy)?.map_err(std::io::Error::other)?))
+            }
+        }
     }
 
     fn of(&self, project: ProjectId) -> PathBuf {
@@ -600,6 +648,7 @@ impl Repositories {
         protocol: Option<&str>,
         shown: Shown,
     ) -> Result<Bytes, GitError> {
+        let _place = self.place(shown, FOR_A_PLACE).await?;
         let mut git = Self::git(&self.of(project));
         git.args(shown.settings());
         git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
@@ -613,13 +662,14 @@ impl Repositories {
     }
 
     /// Answers one question of a git that fetches. The process lives as long as its answer is read.
-    pub fn upload_pack(
+    pub async fn upload_pack(
         &self,
         project: ProjectId,
         protocol: Option<&str>,
         shown: Shown,
         question: Bytes,
-    ) -> Result<(Child, ChildStdout), GitError> {
+    ) -> Result<Answering, GitError> {
+        let place = self.place(shown, FOR_A_PLACE).await?;
         let mut git = Self::git(&self.of(project));
         git.args(shown.settings());
         git.args(["upload-pack", "--stateless-rpc"]);
@@ -633,7 +683,7 @@ impl Repositories {
         self.feeding.spawn(async move {
             let _ = tokio::time::timeout(PATIENCE, input.write_all(&question)).await;
         });
-        Ok((child, output))
+        Ok(Answering { output, _child: child, _place: place })
     }
 
     /// A file for bytes that come in. It is gone with what is returned.
@@ -894,6 +944,20 @@ mod tests {
         let diff = "--- a/x\n+++ b/x\n@@ -3 +3,3 @@ fn\n+one\n+<<<<<<< ours\n+>>>>>>> theirs\n\
             --- a/y\n+++ b/y\n@@ -9,0 +10 @@\n-<<<<<<< gone\n+======= no mark\n";
         assert_eq!(marks(diff), [Odd::MergeMarks { path: "x".into(), line: 4 }]);
+    }
+
+    #[tokio::test]
+    async fn people_wait_for_a_place_and_jobs_do_not() {
+        let repositories = Repositories::new(PathBuf::new());
+        let place = |shown| repositories.place(shown, Duration::from_millis(1));
+        let mut taken = Vec::new();
+        for _ in 0..FETCHES {
+            taken.push(place(Shown::Branches).await.unwrap());
+        }
+        assert!(matches!(place(Shown::Branches).await, Err(GitError::Busy)));
+        assert!(place(Shown::All).await.unwrap().is_none());
+        taken.pop();
+        assert!(place(Shown::Branches).await.unwrap().is_some());
     }
 
     #[test]

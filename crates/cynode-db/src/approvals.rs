@@ -209,6 +209,18 @@ pub async fn get(conn: &mut Conn, id: ApprovalId) -> Result<Option<Approval>, Db
     .transpose()
 }
 
+/// Whether whoever asked can still use an answer.
+#[tracing::instrument(name = "db.approvals.asker_lives", skip_all)]
+pub async fn asker_lives(
+    conn: &mut Conn,
+    asker: AgentTokenId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let lives =
+        sqlx::query_scalar!(r#"SELECT asker_lives($1, $2) AS "lives!""#, asker.as_uuid(), now);
+    Ok(lives.fetch_one(conn).await?)
+}
+
 /// The questions that wait for an answer and whose asker can still use it, oldest first; of one user's projects when `member` is given.
 #[tracing::instrument(name = "db.approvals.waiting", skip_all)]
 pub async fn waiting(
@@ -223,8 +235,7 @@ pub async fn waiting(
             asked_at, expires_at, decided_by
         FROM approvals a
         WHERE state = 'asked' AND expires_at > $2
-            AND NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = a.agent_token_id
-                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $2 OR j.ended_at IS NOT NULL))
+            AND asker_lives(agent_token_id, $2)
             AND ($1::uuid IS NULL
                 OR a.project_id IN (SELECT project_id FROM project_members WHERE user_id = $1)
                 OR a.project_id IN (SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
@@ -259,10 +270,8 @@ pub async fn decide(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        UPDATE approvals a SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
-        WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4
-            AND NOT EXISTS (SELECT FROM agent_tokens t LEFT JOIN jobs j USING (job_id) WHERE t.agent_token_id = a.agent_token_id
-                AND (t.revoked_at IS NOT NULL OR t.expires_at <= $4 OR j.ended_at IS NOT NULL))
+        UPDATE approvals SET state = $2, decided_by = $3, decided_at = $4, arguments_sealed = NULL
+        WHERE approval_id = $1 AND state = 'asked' AND expires_at > $4 AND asker_lives(agent_token_id, $4)
         ",
         id.as_uuid(),
         answer.as_str(),

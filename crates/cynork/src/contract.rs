@@ -132,7 +132,7 @@ promises! {
     "approval deny" calls [DECIDE_APPROVAL] gives Document("ApprovalView");
     "events" calls [GET_PROJECT GET_TASK FOLLOW_EVENTS] gives Lines("EventView");
     "model list" calls [LIST_REGISTRY] gives Document("Whole_ModelView");
-    "model set" calls [SET_MODEL] gives Document("ModelView");
+    "model set" calls [GET_PROJECT SET_MODEL] gives Document("ModelView");
     "model remove" calls [REMOVE_MODEL] gives Nothing;
     "provider list" calls [LIST_PROVIDERS] gives Document("Whole_ProviderView");
     "provider set" calls [SET_PROVIDER] gives Document("ProviderView");

@@ -112,7 +112,7 @@ async fn offered(
 }
 
 /// The answer to a git that fetches.
-fn answered(
+async fn answered(
     app: &App,
     project: ProjectId,
     shown: Shown,
@@ -126,12 +126,9 @@ fn answered(
     };
     let repositories = &app.gate()?.repositories;
     let answering = repositories.upload_pack(project, protocol(headers), shown, question);
-    let (child, output) = answering.map_err(cynode_app::Error::from)?;
+    let answering = answering.await.map_err(cynode_app::Error::from)?;
     // The process is ended with the answer, read to the end or not.
-    let pieces = futures::StreamExt::map(ReaderStream::new(output), move |piece| {
-        let _alive = &child;
-        piece
-    });
+    let pieces = ReaderStream::new(answering);
     let kind = "application/x-git-upload-pack-result";
     let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, Body::from_stream(pieces)).into_response())
@@ -163,7 +160,7 @@ pub(crate) async fn upload_pack(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let project = nodes::project_of(&call.app, call.node, job).await?;
-    answered(&call.app, project, Shown::All, &headers, body)
+    answered(&call.app, project, Shown::All, &headers, body).await
 }
 
 /// The project of a repository that the caller may read.
@@ -203,7 +200,7 @@ pub(crate) async fn project_pack(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let project = readable(&call, project).await?;
-    answered(&call.app, project, Shown::Branches, &headers, body)
+    answered(&call.app, project, Shown::Branches, &headers, body).await
 }
 
 fn unpacked(body: &[u8]) -> Result<Bytes, ApiError> {

@@ -791,6 +791,19 @@ async fn a_link_does_not_outlive_what_it_answers() {
 }
 
 #[tokio::test]
+async fn a_link_of_a_call_is_over_when_nobody_is_left_who_could_make_it() {
+    let scene = Scene::new().await;
+    asked(&scene.drive, &json!({ "command": "rm -rf build" })).await;
+    let link = scene.link().await;
+    let app = &scene.drive.app;
+    open(app, &link).await.expect(200);
+    app.db.execute("UPDATE agent_tokens SET revoked_at = now()").await;
+    let seen = [open(app, &link).await, submit(app, &link, "decision=approve").await];
+    assert_eq!(seen.map(|reply| reply.status), [409, 409]);
+    assert_eq!(app.db.texts("SELECT state FROM approvals").await, ["asked"]);
+}
+
+#[tokio::test]
 async fn mail_and_ntfy_bear_the_same_words_and_the_same_link() {
     let mail = SmtpInbox::start(Some(("cynode", "hunter2"))).await;
     let server = MailServer {

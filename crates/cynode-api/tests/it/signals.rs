@@ -266,8 +266,10 @@ async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
     let grandchild = drive.another(json!([child])).await;
     let apart = drive.another(json!([])).await;
     let held = drive.dispatched(&["a"]).await;
-    let told = drive.tell(json!({ "kind": "abort" })).await;
+    let told = drive.tell(json!({ "kind": "abort", "text": "Nobody wants it." })).await;
     assert_eq!(told, json!({ "kind": "abort", "state": "cancelled" }));
+    let kept = "SELECT text FROM task_instructions WHERE kind = 'abort'";
+    assert_eq!(drive.app.db.texts(kept).await, ["Nobody wants it."]);
     for (task, state) in [
         (&drive.task, "cancelled"),
         (&child, "cancelled"),

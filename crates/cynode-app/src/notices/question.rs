@@ -84,7 +84,10 @@ async fn call(
 ) -> Result<Option<Question>, Error> {
     let Some(found) = approvals::get(conn, id).await? else { return Ok(None) };
     let arguments = crate::approvals::arguments(&found, keys);
-    let open = found.state == ApprovalState::Asked && found.expires_at > now && arguments.is_some();
+    let open = found.state == ApprovalState::Asked
+        && found.expires_at > now
+        && arguments.is_some()
+        && approvals::asker_lives(conn, found.asked.agent, now).await?;
     let arguments = arguments.unwrap_or_default();
     let permission = found.asked.tool == PERMISSION;
     let (title, exact) = if permission {

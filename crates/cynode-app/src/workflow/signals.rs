@@ -45,13 +45,6 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
     if kind.needs_text() && body.text.is_none() {
         return Err(Error::Invalid(format!("`{}` needs a `text`", kind.as_str())));
     }
-    if kind.steering() == Steering::Stop {
-        let task = stop(ctx, task).await?;
-        return Ok(Instructed { instruction_id: None, kind, state: task.state.name() });
-    }
-    if has_ended(&task) {
-        return Err(ended(&task, "be instructed"));
-    }
     let by = ctx.caller()?.user;
     let person = ctx.caller()?.bounds.is_none();
     unmarked(body.text.as_ref().map(|text| text.as_str()))?;
@@ -61,6 +54,17 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
         text: body.text.as_ref().map(ToString::to_string),
         by,
     };
+    if kind.steering() == Steering::Stop {
+        let task = stop(ctx, task).await?;
+        if given.text.is_some() {
+            // Why it was given up is kept with whatever else it was told.
+            instructions::pass_on(ctx.conn(), id, &given).await?;
+        }
+        return Ok(Instructed { instruction_id: None, kind, state: task.state.name() });
+    }
+    if has_ended(&task) {
+        return Err(ended(&task, "be instructed"));
+    }
     if kind == InstructionKind::Continue && !person {
         // Only a person ends a pause; an agent that says `continue` answers those who work.
         instructions::pass_on(ctx.conn(), id, &given).await?;

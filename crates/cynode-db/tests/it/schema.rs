@@ -49,6 +49,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "schedules",
         "taken",
         "own models",
+        "askers",
     ];
     assert_eq!(pending, all);
 }

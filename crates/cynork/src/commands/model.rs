@@ -69,9 +69,12 @@ pub(crate) struct Set {
     /// Describes it without offering it.
     #[arg(long)]
     off: bool,
+    /// Offers it to one project alone.
+    #[arg(long)]
+    project: Option<String>,
     /// The whole description as a file of JSON (`SetModel` in the OpenAPI document), `-` for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["route", "context", "max_output", "price", "title", "tier",
-        "tools", "images", "json_schema", "skills", "off"])]
+        "tools", "images", "json_schema", "skills", "off", "project"])]
     file: Option<String>,
 }
 
@@ -89,7 +92,8 @@ impl Model {
         match self {
             Self::List => list(context).await,
             Self::Set(set) => {
-                let call = Call::to(operations::SET_MODEL, [&set.model]).body(&set.body()?);
+                let call =
+                    Call::to(operations::SET_MODEL, [&set.model]).body(&set.body(context).await?);
                 let sentence = |it: &ModelView, _: &Look| {
                     let tier = it
                         .tier
@@ -148,7 +152,7 @@ fn way(route: &RouteView) -> String {
 }
 
 impl Set {
-    fn body(&self) -> Result<Value> {
+    async fn body(&self, context: &Context) -> Result<Value> {
         if let Some(file) = &self.file {
             let body = given::json(file)?;
             return if body.is_object() {
@@ -161,6 +165,10 @@ impl Set {
         for (of, micros) in &self.price {
             prices[of] = json!(micros);
         }
+        let project = match &self.project {
+            Some(named) => Some(context.project_id(named).await?),
+            None => None,
+        };
         let routes = self.route.iter().map(|(provider, upstream)| {
             json!({ "provider": provider, "upstream": upstream, "prices": prices })
         });
@@ -168,7 +176,7 @@ impl Set {
             "title": self.title, "tier": self.tier, "context_tokens": self.context,
             "max_output_tokens": self.max_output, "tools": self.tools, "images": self.images,
             "json_schema": self.json_schema, "skills": self.skills, "enabled": self.off.then_some(false),
-            "routes": routes.collect::<Vec<_>>(),
+            "routes": routes.collect::<Vec<_>>(), "project_id": project,
         })))
     }
 }
