@@ -3,10 +3,11 @@
 use cynode_models::{
     dialect::{Dialect, Reply, StreamReader, StreamWriter},
     sse::{Parser, SseEvent, TooLong},
-    talk::{Answer, Event, Part, Stop},
+    talk::{Answer, Event, Extras, Input, Part, Stop, ToolCall},
 };
+use serde_json::{Value, json};
 
-use crate::support::{parse, read_stream, write_stream};
+use crate::support::{gather, parse, read_stream, stream, write_stream};
 
 fn event(name: &str, data: &str) -> SseEvent {
     SseEvent { name: name.into(), data: data.into() }
@@ -107,4 +108,61 @@ fn nothing_follows_the_end_of_an_answer() {
         events.extend(events.clone());
         assert_eq!(read_stream(dialect, &events), once, "{dialect}");
     }
+}
+
+/// What a server of Chat answers that writes these pieces of calls.
+fn called(pieces: &[Value]) -> Answer {
+    let chunk = |delta: Value, reason: Option<&str>| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
+        json!({ "id": "c", "model": "m", "choices": [choice] })
+    };
+    let mut chunks: Vec<Value> =
+        pieces.iter().map(|piece| chunk(json!({ "tool_calls": [piece] }), None)).collect();
+    chunks.push(chunk(json!({}), Some("tool_calls")));
+    chunks.push(json!("[DONE]"));
+    gather(&read_stream(Dialect::Chat, &stream(&Value::Array(chunks)))).unwrap()
+}
+
+fn calls(calls: &[(&str, &str, &str)]) -> Answer {
+    let call = |(id, name, arguments): &(&str, &str, &str)| {
+        Part::ToolCall(ToolCall {
+            id: (*id).to_owned(),
+            name: (*name).to_owned(),
+            namespace: None,
+            input: Input::Json((*arguments).to_owned()),
+            extras: Extras::default(),
+        })
+    };
+    Answer {
+        id: "c".into(),
+        model: "m".into(),
+        parts: calls.iter().map(call).collect(),
+        stop: Stop::ToolCalls,
+        usage: None,
+    }
+}
+
+#[test]
+fn calls_of_a_server_that_gives_all_the_same_index_stay_apart_by_their_ids() {
+    let pieces = [
+        json!({ "index": 0, "id": "a", "function": { "name": "weather", "arguments": "{\"x\"" } }),
+        json!({ "index": 0, "function": { "arguments": ":1}" } }),
+        json!({ "index": 0, "id": "b", "function": { "name": "time", "arguments": "{\"y\"" } }),
+        json!({ "index": 0, "id": "b", "function": { "name": "time", "arguments": ":" } }),
+        json!({ "index": 0, "id": "", "function": { "arguments": "2}" } }),
+    ];
+    assert_eq!(
+        called(&pieces),
+        calls(&[("a", "weather", r#"{"x":1}"#), ("b", "time", r#"{"y":2}"#)])
+    );
+}
+
+#[test]
+fn a_call_whose_pieces_each_have_another_id_is_one_call() {
+    let pieces = [
+        json!({ "index": 0, "id": "a", "function": { "name": "weather" } }),
+        json!({ "index": 0, "id": "b", "function": { "arguments": "{\"x\"" } }),
+        json!({ "index": 0, "id": "c", "function": { "arguments": ":1}" } }),
+    ];
+    assert_eq!(called(&pieces), calls(&[("a", "weather", r#"{"x":1}"#)]));
 }

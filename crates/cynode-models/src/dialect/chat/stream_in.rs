@@ -20,9 +20,9 @@ pub(in crate::dialect) struct Reader {
     next: usize,
     /// The part that words go to now.
     open: Option<(Words, usize)>,
-    /// Where each call of a tool stands, by the provider's index. They stay open until the end: nothing says that one is
-    /// complete, and a provider may write several at once.
-    calls: BTreeMap<u64, usize>,
+    /// The newest call of a tool at each of the provider's indices: its id and its part's place. They stay open until the
+    /// end: nothing says that one is complete, and a provider may write several at once.
+    calls: BTreeMap<u64, (String, usize)>,
     /// A stand-in for each part, enough to tell why the answer ended.
     kinds: Vec<Part>,
     reason: Option<String>,
@@ -111,10 +111,15 @@ impl Reader {
         let place = call.get("index").and_then(Value::as_u64).unwrap_or(place);
         let free = call.get("custom").is_some();
         let function = call.get(if free { "custom" } else { "function" }).unwrap_or(&Value::Null);
+        let (id, name) = (word(call, "id"), word(function, "name"));
+        // Some servers give every call the same index, others every piece of a call another id: a new call has both a new id
+        // and a name.
+        let anew = |known: &str| !id.is_empty() && id != known && !name.is_empty();
         let index = match self.calls.get(&place) {
-            Some(index) => *index,
-            None => {
-                let (id, name) = (word(call, "id").to_owned(), word(function, "name").to_owned());
+            Some((known, index)) if !anew(known) => *index,
+            before => {
+                out.extend(before.map(|(_, index)| Event::PartEnded { index: *index }));
+                let (id, name) = (id.to_owned(), name.to_owned());
                 let part = Part::ToolCall(crate::talk::ToolCall {
                     id: id.clone(),
                     name: name.clone(),
@@ -122,9 +127,9 @@ impl Reader {
                     input: crate::talk::Input::Json(String::new()),
                     extras: crate::talk::Extras::default(),
                 });
-                let opening = Opening::ToolCall { id, name, namespace: None, free };
+                let opening = Opening::ToolCall { id: id.clone(), name, namespace: None, free };
                 let index = self.start(opening, part, out);
-                self.calls.insert(place, index);
+                self.calls.insert(place, (id, index));
                 index
             }
         };
@@ -153,7 +158,7 @@ impl Reader {
             return;
         };
         let open = self.open.take().map(|(_, index)| index);
-        let open = open.into_iter().chain(self.calls.values().copied());
+        let open = open.into_iter().chain(self.calls.values().map(|(_, index)| *index));
         out.extend(open.map(|index| Event::PartEnded { index }));
         out.push(Event::Ended { stop: stop(&reason, &self.kinds), usage: self.usage });
     }
