@@ -102,3 +102,28 @@ fn a_seal_comes_back_to_its_provider_through_a_client_of_another_dialect() {
         assert!(!other.to_string().contains("a.b="), "{other}");
     }
 }
+
+#[test]
+fn the_result_of_a_tool_for_free_text_in_chat_is_one_in_responses() {
+    let asked = json!({ "model": "m", "messages": [
+        { "role": "user", "content": "Patch it" },
+        { "role": "assistant", "content": null, "tool_calls": [
+            { "id": "call_1", "type": "custom", "custom": { "name": "apply_patch", "input": "aaa" } },
+            { "id": "call_2", "type": "function", "function": { "name": "time", "arguments": "{}" } },
+        ] },
+        { "role": "tool", "tool_call_id": "call_2", "content": "Noon." },
+        { "role": "tool", "tool_call_id": "call_1", "content": "Done." },
+    ] });
+    let request = Dialect::Chat.read_request(&asked).unwrap();
+    let written = Dialect::Responses.write_request(&request, &Target::default()).unwrap();
+    assert_eq!(
+        written,
+        json!({ "model": "m", "store": false, "input": [
+            { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "Patch it" }] },
+            { "type": "custom_tool_call", "call_id": "call_1", "name": "apply_patch", "input": "aaa" },
+            { "type": "function_call", "call_id": "call_2", "name": "time", "arguments": "{}" },
+            { "type": "function_call_output", "call_id": "call_2", "output": "Noon." },
+            { "type": "custom_tool_call_output", "call_id": "call_1", "output": "Done." },
+        ] })
+    );
+}

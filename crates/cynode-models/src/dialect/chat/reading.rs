@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::{
@@ -177,9 +179,11 @@ fn format(mut fields: Fields<'_>) -> Result<Format, ModelError> {
 fn conversation(list: &[Value]) -> Result<(Vec<Text>, Vec<Message>), ModelError> {
     let mut instructions = Vec::new();
     let mut messages: Vec<Message> = Vec::new();
+    let mut free = BTreeSet::new();
     for (index, value) in list.iter().enumerate() {
         let within = |error: ModelError| error.within(format!("messages[{index}]"));
-        let message = message(value).map_err(within)?;
+        let mut message = message(value).map_err(within)?;
+        answer_in_kind(&mut message, &mut free);
         match (message.role, messages.last_mut()) {
             // A system message has nothing but text.
             (Role::System, None) => instructions.extend(message.parts.into_iter().filter_map(text)),
@@ -189,6 +193,22 @@ fn conversation(list: &[Value]) -> Result<(Vec<Text>, Vec<Message>), ModelError>
         }
     }
     Ok((instructions, messages))
+}
+
+/// Marks the results of tools for free text, which here look like all others. `free` has the ids of their calls so far.
+fn answer_in_kind(message: &mut Message, free: &mut BTreeSet<String>) {
+    for part in &mut message.parts {
+        match part {
+            Part::ToolCall(ToolCall { id, input: Input::Free(_), .. }) => {
+                free.insert(id.clone());
+            }
+            Part::ToolCall(ToolCall { id, input: Input::Json(_), .. }) => {
+                free.remove(id.as_str());
+            }
+            Part::ToolResult(result) => result.custom = free.contains(&result.id),
+            _ => {}
+        }
+    }
 }
 
 fn text(part: Part) -> Option<Text> {
