@@ -1,10 +1,10 @@
 //! What is done to a request before it goes to a provider, in the dialect in which the client said it.
 
 use cynode_core::models::ProviderKind;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
-    dialect::Dialect,
+    dialect::{Dialect, messages::budget_within},
     talk::{Kind, ModelError},
 };
 
@@ -205,9 +205,26 @@ impl Shaped {
             Dialect::Responses => {
                 body.entry("store").or_insert(Value::Bool(false));
             }
+            // As the client said it, it may be right: between tools a budget may be larger than the limit.
+            Dialect::Messages if self.limit().is_none_or(|limit| most < limit) => {
+                shorten_thinking(&mut body, most);
+            }
             Dialect::Chat | Dialect::Messages => {}
         }
         Value::Object(body)
+    }
+}
+
+/// Leaves a model less to think where its answer has become shorter.
+fn shorten_thinking(body: &mut Map<String, Value>, most: u64) {
+    let budget = body.get_mut("thinking").and_then(|thinking| thinking.get_mut("budget_tokens"));
+    let Some(budget) = budget else { return };
+    let Some(asked) = budget.as_u64() else { return };
+    match budget_within(asked, most) {
+        Some(left) => *budget = json!(left),
+        None => {
+            body.shift_remove("thinking");
+        }
     }
 }
 
@@ -318,6 +335,25 @@ mod tests {
         let addressed = shaped(Dialect::Messages, json!({ "model": "ours", "stream": true }));
         let addressed = addressed.addressed(ProviderKind::Anthropic, "theirs", 7);
         assert_eq!(addressed, json!({ "model": "theirs", "stream": true, "max_tokens": 7 }));
+    }
+
+    #[test]
+    fn a_shorter_answer_leaves_less_to_think_and_one_that_is_not_leaves_the_thoughts_alone() {
+        let thinking = |budget: u64| json!({ "type": "enabled", "budget_tokens": budget });
+        let asked = json!({ "model": "ours", "max_tokens": 9000, "thinking": thinking(8000) });
+        let asked = shaped(Dialect::Messages, asked);
+        let addressed = |most| asked.addressed(ProviderKind::Anthropic, "theirs", most);
+        for (most, left) in [(9000, 8000), (8001, 8000), (8000, 7999), (1025, 1024)] {
+            assert_eq!(
+                addressed(most),
+                json!({ "model": "theirs", "thinking": thinking(left), "max_tokens": most })
+            );
+        }
+        assert_eq!(addressed(1024), json!({ "model": "theirs", "max_tokens": 1024 }));
+
+        let larger = json!({ "model": "theirs", "max_tokens": 9000, "thinking": thinking(20_000) });
+        let addressed = shaped(Dialect::Messages, larger.clone());
+        assert_eq!(addressed.addressed(ProviderKind::Anthropic, "theirs", 9000), larger);
     }
 
     #[test]

@@ -218,6 +218,14 @@ fn choice() -> impl Strategy<Value = ToolChoice> {
     ]
 }
 
+/// The least that an answer must be allowed to have: more than the thoughts before it.
+fn least(thinking: Option<&Thinking>) -> u32 {
+    match thinking.and_then(|thinking| thinking.mode) {
+        Some(Mode::Budget(budget)) => budget + 1,
+        _ => 1,
+    }
+}
+
 /// A request that `dialect` can say in full.
 fn request(dialect: Dialect) -> impl Strategy<Value = Request> {
     let chat = dialect == Dialect::Chat;
@@ -249,7 +257,11 @@ fn request(dialect: Dialect) -> impl Strategy<Value = Request> {
             parallel_tool_calls: parallel.filter(|_| !messages || tool_choice.is_some()),
             tool_choice,
             output,
-            max_output_tokens: if messages { limit.or(Some(1)) } else { limit },
+            max_output_tokens: if messages {
+                Some(limit.unwrap_or(1).max(least(thinking.as_ref())))
+            } else {
+                limit
+            },
             top_p: temperature.clone(),
             temperature,
             stop: if dialect == Dialect::Responses { Vec::new() } else { stop },

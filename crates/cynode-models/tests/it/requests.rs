@@ -2,7 +2,7 @@
 
 use cynode_models::{
     dialect::{Dialect, Speak as _, Target},
-    talk::{Kind, Message, Output, Part, Reasoning, Request, Role, Seal},
+    talk::{Kind, Message, Mode, Output, Part, Reasoning, Request, Role, Seal, Thinking},
 };
 use serde_json::json;
 
@@ -22,6 +22,28 @@ fn messages_has_the_limit_that_the_caller_gives_when_the_client_names_none() {
         written,
         json!({ "model": "m", "max_tokens": 77, "messages": [{ "role": "user", "content": "Hi" }] })
     );
+}
+
+#[test]
+fn a_budget_for_thinking_stays_below_the_limit_or_is_left_out() {
+    for (budget, limit, left) in [
+        (2048, 4000, Some(2048)),
+        (4000, 4000, Some(3999)),
+        (9000, 1025, Some(1024)),
+        (9000, 1024, None),
+        (9000, 0, None),
+    ] {
+        let thinking = Thinking { mode: Some(Mode::Budget(budget)), ..Thinking::default() };
+        let request =
+            Request { max_output_tokens: Some(limit), thinking: Some(thinking), ..asked() };
+        let written = Dialect::Messages.write_request(&request, &Target::default()).unwrap();
+        let mut expected = json!({ "model": "m", "max_tokens": limit,
+            "messages": [{ "role": "user", "content": "Hi" }] });
+        if let Some(left) = left {
+            expected["thinking"] = json!({ "type": "enabled", "budget_tokens": left });
+        }
+        assert_eq!(written, expected, "{budget} of {limit}");
+    }
 }
 
 #[test]

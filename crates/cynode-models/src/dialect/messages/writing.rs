@@ -40,7 +40,7 @@ pub fn write_request(request: &Request, target: &Target) -> Result<Value, ModelE
     if !config.is_empty() {
         out.insert("output_config".into(), Value::Object(config));
     }
-    if let Some(thinking) = thinking(request)? {
+    if let Some(thinking) = thinking(request, limit)? {
         out.insert("thinking".into(), thinking);
     }
     if let Some(temperature) = &request.temperature {
@@ -100,7 +100,7 @@ fn output_config(request: &Request, target: &Target) -> Result<Map<String, Value
     Ok(out)
 }
 
-fn thinking(request: &Request) -> Result<Option<Value>, ModelError> {
+fn thinking(request: &Request, limit: u32) -> Result<Option<Value>, ModelError> {
     let Some(thinking) = &request.thinking else { return Ok(None) };
     let mut out = Map::new();
     let mode = match (thinking.mode, thinking.effort) {
@@ -117,6 +117,9 @@ fn thinking(request: &Request) -> Result<Option<Value>, ModelError> {
     };
     out.insert("type".into(), json!(kind));
     if let Mode::Budget(budget) = mode {
+        let Some(budget) = super::budget_within(budget.into(), limit.into()) else {
+            return Ok(None);
+        };
         out.insert("budget_tokens".into(), json!(budget));
     }
     thinking.extras.put_into(Level::Thinking, HERE, &mut out)?;
