@@ -33,6 +33,17 @@ const REACHING_OUT: [&str; 13] = [
     "context_management",
 ];
 
+/// Fields that hold the client's own words, in which any name may stand for anything.
+const CLIENTS_OWN: [&str; 7] = [
+    "arguments",
+    "input",
+    "input_examples",
+    "input_schema",
+    "output_schema",
+    "parameters",
+    "schema",
+];
+
 /// A request whose shape we may change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shaped {
@@ -41,8 +52,8 @@ pub struct Shaped {
 }
 
 impl Shaped {
-    /// Takes a request, and refuses what is never passed on.
-    pub fn new(dialect: Dialect, body: Value) -> Result<Self, ModelError> {
+    /// Takes a request, refuses what is never passed on, and has caches kept for the time whose price is known.
+    pub fn new(dialect: Dialect, mut body: Value) -> Result<Self, ModelError> {
         let bad = |told: &str| Err(ModelError::new(Kind::BadRequest, told));
         if !body.is_object() {
             return bad("the body is not a JSON object");
@@ -68,6 +79,11 @@ impl Shaped {
             .is_some_and(|tier| !["auto", "default", "standard", "standard_only"].contains(&tier))
         {
             return bad("`service_tier`: only the ordinary one has a known price");
+        }
+        keep_briefly(&mut body);
+        // The conversation of Responses has the name that a tool's arguments have elsewhere.
+        if let Some(conversation) = body.get_mut("input") {
+            keep_briefly(conversation);
         }
         Ok(Self { dialect, body })
     }
@@ -215,6 +231,25 @@ impl Shaped {
     }
 }
 
+/// Takes the time out of every mark for caching: what is kept for longer than usual has a price of its own.
+fn keep_briefly(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(keep_briefly),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if name == "cache_control" {
+                    if let Value::Object(mark) = value {
+                        mark.shift_remove("ttl");
+                    }
+                } else if !CLIENTS_OWN.contains(&name.as_str()) {
+                    keep_briefly(value);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// Leaves a model less to think where its answer has become shorter.
 fn shorten_thinking(body: &mut Map<String, Value>, most: u64) {
     let budget = body.get_mut("thinking").and_then(|thinking| thinking.get_mut("budget_tokens"));
@@ -256,6 +291,7 @@ fn run_by_client(dialect: Dialect, tool: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::{Speak as _, Target};
 
     fn shaped(dialect: Dialect, body: Value) -> Shaped {
         Shaped::new(dialect, body).unwrap()
@@ -335,6 +371,42 @@ mod tests {
         let addressed = shaped(Dialect::Messages, json!({ "model": "ours", "stream": true }));
         let addressed = addressed.addressed(ProviderKind::Anthropic, "theirs", 7);
         assert_eq!(addressed, json!({ "model": "theirs", "stream": true, "max_tokens": 7 }));
+    }
+
+    #[test]
+    fn no_mark_for_caching_names_a_time_and_the_clients_own_words_stay() {
+        let own = json!({ "cache_control": { "ttl": "1h" } });
+        let asked = |mark: Value| {
+            json!({
+                "model": "m",
+                "max_tokens": 7,
+                "system": [{ "type": "text", "text": "s", "cache_control": mark }],
+                "messages": [
+                    { "role": "assistant", "content": [
+                        { "type": "tool_use", "id": "t", "name": "a", "input": own, "cache_control": mark },
+                    ] },
+                    { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t",
+                        "content": [{ "type": "text", "text": "r", "cache_control": mark }], "cache_control": mark }] },
+                ],
+                "tools": [{ "name": "a", "input_schema": { "properties": own }, "cache_control": mark }],
+                "cache_control": mark,
+            })
+        };
+        let brief = asked(json!({ "type": "ephemeral" }));
+        let request = shaped(Dialect::Messages, asked(json!({ "type": "ephemeral", "ttl": "1h" })));
+        assert_eq!(request.addressed(ProviderKind::Anthropic, "m", 7), brief);
+        let read = Dialect::Messages.read_request(request.body()).unwrap();
+        let written = Dialect::Messages.write_request(&read, &Target::default()).unwrap();
+        assert_eq!(written, brief);
+
+        let part =
+            |mark: Value| json!({ "type": "input_text", "text": "q", "cache_control": mark });
+        let request = shaped(
+            Dialect::Responses,
+            json!({ "input": [{ "role": "user", "content": [part(json!({ "ttl": "1h" }))] }] }),
+        );
+        let brief = json!({ "input": [{ "role": "user", "content": [part(json!({}))] }] });
+        assert_eq!(*request.body(), brief);
     }
 
     #[test]
