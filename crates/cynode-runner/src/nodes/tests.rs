@@ -31,6 +31,8 @@ struct Told {
     /// Why a person takes it as it is.
     waived: Option<String>,
     heard: Mutex<Vec<String>>,
+    /// What it was told is begun.
+    begun: Mutex<Vec<UnitKey>>,
     summary: Option<Result<Reply<Option<Summary>>, NodeError>>,
 }
 
@@ -45,6 +47,7 @@ impl Mind for Told {
                 .lock()
                 .unwrap()
                 .extend(request.feedback.iter().map(|said| said.text.clone()));
+            self.begun.lock().unwrap().extend(request.begun.keys().cloned());
             if self.slow {
                 std::future::pending::<()>().await;
             }
@@ -118,6 +121,7 @@ impl Set {
             slow: false,
             waived: None,
             heard: Mutex::default(),
+            begun: Mutex::default(),
             summary: None,
         };
         Self { task, position, state: RunState::default(), limits: Limits::default(), mind }
@@ -257,6 +261,18 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
     let step = set.play(Node::PlanSteps).await;
     assert_eq!(*set.mind.heard.lock().unwrap(), ["smaller"]);
     assert!(step.state.feedback.is_empty(), "the plan was made with it");
+}
+
+#[tokio::test]
+async fn a_unit_that_failed_is_not_begun_for_whoever_plans_anew() {
+    let mut seen = Vec::new();
+    for state in [UnitState::Failed, UnitState::Pending, UnitState::Dispatched, UnitState::Done] {
+        let mut set = Set::unit(state, JobState::Failed, 1);
+        set.state.attempts_by_step = BTreeMap::from([(key(), 1)]);
+        set.play(Node::PlanSteps).await;
+        seen.push(set.mind.begun.lock().unwrap().clone());
+    }
+    assert_eq!(seen, [vec![], vec![key()], vec![key()], vec![key()]]);
 }
 
 #[tokio::test]
