@@ -33,6 +33,8 @@ struct Told {
     heard: Mutex<Vec<String>>,
     /// What it was told is begun.
     begun: Mutex<Vec<UnitKey>>,
+    /// How many attempts it was told are left.
+    left: Mutex<Vec<u32>>,
     summary: Option<Result<Reply<Option<Summary>>, NodeError>>,
 }
 
@@ -55,8 +57,9 @@ impl Mind for Told {
         })
     }
 
-    fn verify<'a>(&'a self, _: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
-        Box::pin(async {
+    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+        Box::pin(async move {
+            self.left.lock().unwrap().push(request.attempts_left);
             let outcome = match self.judgement.clone()? {
                 VerificationStatus::Pass => JudgedOutcome::Accept,
                 VerificationStatus::Fail | VerificationStatus::NeedsClarification => {
@@ -122,6 +125,7 @@ impl Set {
             waived: None,
             heard: Mutex::default(),
             begun: Mutex::default(),
+            left: Mutex::default(),
             summary: None,
         };
         Self { task, position, state: RunState::default(), limits: Limits::default(), mind }
@@ -385,16 +389,17 @@ async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
 
 #[tokio::test]
 async fn a_judgement_is_written_into_the_state_and_decides() {
-    for (status, attempt, verdict) in [
-        (VerificationStatus::Pass, 1, Verdict::Pass),
-        (VerificationStatus::Fail, 1, Verdict::Redo),
-        (VerificationStatus::Fail, 3, Verdict::Fail),
+    for (status, attempt, left, verdict) in [
+        (VerificationStatus::Pass, 1, 2, Verdict::Pass),
+        (VerificationStatus::Fail, 1, 2, Verdict::Redo),
+        (VerificationStatus::Fail, 3, 0, Verdict::Fail),
     ] {
         let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, attempt);
         set.mind.judgement = Ok(status);
         set.state.last_result = Some(StepResult { unit: key(), attempt, output: Value::Null });
         let step = set.play(Node::VerifyStepResult).await;
         assert_eq!(step.verdict, verdict);
+        assert_eq!(*set.mind.left.lock().unwrap(), [left]);
         let written = step.state.verification.unwrap();
         assert_eq!((written.status, written.findings.len()), (status, 1));
         assert_eq!(step.effects.len(), 1);

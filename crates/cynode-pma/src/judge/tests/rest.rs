@@ -397,6 +397,7 @@ fn analysing(payload: Value, output: Value) -> Handoff {
         title: "Add it".to_owned(),
         payload,
         unit_attempt: 1,
+        attempts_left: None,
         output,
         plan: None,
         answer: None,
