@@ -9,7 +9,6 @@ use cynode_core::{
     agents::{AgentKind, AgentRole},
     events::EventKind,
     ids::{CallId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
-    models::Tier,
     preferences::{self as rules, Scope},
     roles::Role,
     workflow::limits::backoff,
@@ -38,7 +37,7 @@ use crate::{
     agents::{self, ForHandoff},
     context::Told,
     error::complain,
-    inference,
+    inference::{self, Menu},
     workflow::{lifetime, patience},
 };
 
@@ -158,7 +157,6 @@ pub async fn claim(
 ) -> Result<ClaimedHandoff, Error> {
     let ttl_ms = lifetime(body.expires_in_seconds, SILENCE)?;
     let until = Instant::now() + patience(body.wait_ms);
-    let models = models_for(app).await?;
     loop {
         // Whoever has gone must take nothing with it: it would rest until its lease is over.
         if gone.is_cancelled() {
@@ -166,6 +164,8 @@ pub async fn claim(
         }
         let mut sign = std::pin::pin!(app.sign_of_work());
         sign.as_mut().enable();
+        // Models may be offered while it waits.
+        let menu = inference::menu(app).await?;
         let mut ctx = app.open(request).await?;
         jobs::one_claim_at_a_time(ctx.conn(), body.claim_id).await?;
         let at_once = match host.role {
@@ -179,7 +179,7 @@ pub async fn claim(
         let Host { name, role } = host;
         let claim = Claim { role: *role, worker: name, claim_id: body.claim_id, ttl_ms, at_once };
         if let Some(kept) = handoffs::claim(ctx.conn(), claim).await? {
-            let handoff = given(&mut ctx, &kept, models).await?;
+            let handoff = given(&mut ctx, &kept, &menu).await?;
             app.commit(ctx).await?;
             return Ok(ClaimedHandoff { handoff: Some(Box::new(handoff)) });
         }
@@ -201,24 +201,10 @@ async fn analysts(ctx: &mut Ctx) -> Result<i64, Error> {
     Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(ANALYSTS_DEFAULT))
 }
 
-/// The models that a handoff opens.
-#[derive(Clone, Debug)]
-pub(crate) struct Open {
-    models: Vec<String>,
-    tool_models: Vec<String>,
-}
-
-/// The models that agents on our side may ask: whatever holds the tiers, and the installation's own choice.
-pub(crate) async fn models_for(app: &App) -> Result<Open, Error> {
-    let mut models: Vec<String> = Tier::ALL.iter().map(|tier| tier.model_id()).collect();
-    models.extend(inference::default_model(app).await?);
-    let tool_models = inference::calling_tools(app, &models).await?;
-    Ok(Open { models, tool_models })
-}
-
 /// A handoff for whoever works on it, with a token of its own; tokens of earlier claims end.
-pub(crate) async fn given(ctx: &mut Ctx, kept: &Kept, open: Open) -> Result<Handoff, Error> {
-    let (now, Open { models, tool_models }) = (ctx.now, open);
+pub(crate) async fn given(ctx: &mut Ctx, kept: &Kept, menu: &Menu) -> Result<Handoff, Error> {
+    let (now, models) = (ctx.now, menu.models(kept.project));
+    let tool_models = menu.calling_tools(kept.project, &models);
     handoffs::revoke_tokens(ctx.conn(), &[kept.id], now).await?;
     let role = kept.kind.role();
     let issued = agents::issue_for_handoff(

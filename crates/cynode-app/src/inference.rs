@@ -325,19 +325,28 @@ pub(crate) async fn redacted(app: &App, text: String) -> Result<String, Error> {
     })
 }
 
-/// The model that is asked when a request names none.
-pub(crate) async fn default_model(app: &App) -> Result<Option<String>, Error> {
-    let Ok(models) = app.models() else { return Ok(None) };
-    let registry = models.registry(app, None).await?;
-    Ok(models.current(app, &registry).await?.default.clone())
+/// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
+#[derive(Clone, Debug)]
+pub(crate) struct Menu(Option<Arc<Registry>>);
+
+impl Menu {
+    /// The models that agents on our side may ask in a project.
+    pub(crate) fn models(&self, project: ProjectId) -> Vec<String> {
+        self.0.as_ref().map(|registry| registry.open_in(Some(project))).unwrap_or_default()
+    }
+
+    /// Those of the models that call tools in a project.
+    pub(crate) fn calling_tools(&self, project: ProjectId, ids: &[String]) -> Vec<String> {
+        let Some(registry) = &self.0 else { return Vec::new() };
+        ids.iter().filter(|id| registry.calls_tools(id, Some(project))).cloned().collect()
+    }
 }
 
-/// Those of the models that call tools.
-pub(crate) async fn calling_tools(app: &App, ids: &[String]) -> Result<Vec<String>, Error> {
-    let Ok(models) = app.models() else { return Ok(Vec::new()) };
+/// Looks at what may be asked now.
+pub(crate) async fn menu(app: &App) -> Result<Menu, Error> {
+    let Ok(models) = app.models() else { return Ok(Menu(None)) };
     let registry = models.registry(app, None).await?;
-    let registry = models.current(app, &registry).await?;
-    Ok(ids.iter().filter(|id| registry.calls_tools(id)).cloned().collect())
+    Ok(Menu(Some(models.current(app, &registry).await?)))
 }
 
 /// Asks by what a registry says.

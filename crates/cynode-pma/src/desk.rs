@@ -145,6 +145,16 @@ impl<'a> Desk<'a> {
 
     /// Thinks with a hint how much thought it is worth.
     pub async fn think_with<T: Decision>(&self, prompt: &str, tier: Tier) -> Result<T, Trouble> {
+        self.think_by::<T>(prompt, tier, |_| Ok(())).await
+    }
+
+    /// Thinks by a rule that holds for this question only. Its words go back to the model.
+    pub async fn think_by<T: Decision>(
+        &self,
+        prompt: &str,
+        tier: Tier,
+        rule: impl Fn(&T) -> Result<(), String> + Send + Sync,
+    ) -> Result<T, Trouble> {
         let step = self.step.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let schema = serde_json::to_value(schemars::schema_for!(T))
             .map_err(|error| Trouble::Permanent(format!("a schema cannot be written: {error}")))?;
@@ -153,7 +163,8 @@ impl<'a> Desk<'a> {
         let read = |value: &Value| {
             let answer: T =
                 serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
-            answer.check()
+            answer.check()?;
+            rule(&answer)
         };
         let value = self.brain.ask(ask, &read).await?;
         serde_json::from_value(value)

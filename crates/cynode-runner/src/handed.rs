@@ -117,6 +117,7 @@ impl Mind for Manager {
                 title: request.title.to_string(),
                 payload: request.payload.clone(),
                 unit_attempt: request.unit_attempt,
+                attempts_left: Some(request.attempts_left),
                 output: request.output.clone(),
                 evidence: Some(request.evidence.clone()).filter(|shown| !shown.is_empty()),
                 plan: request.plan.cloned(),

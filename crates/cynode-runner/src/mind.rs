@@ -87,6 +87,8 @@ pub struct VerifyRequest<'a> {
     pub plan: Option<&'a Plan>,
     /// Which attempt of the unit.
     pub unit_attempt: u32,
+    /// How often the unit may be tried again.
+    pub attempts_left: u32,
     /// What the worker reported: a claim, not evidence.
     pub output: &'a Value,
     /// What the orchestrator's own checks showed of it.

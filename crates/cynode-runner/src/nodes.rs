@@ -140,6 +140,12 @@ pub(crate) fn may_retry(scene: &Scene<'_>, attempts: u32) -> bool {
     attempts < scene.limits.step_attempts && scene.position.retries_used < scene.limits.retry_budget
 }
 
+/// How often a unit may be tried again after that many attempts.
+pub(crate) fn attempts_left(scene: &Scene<'_>, attempts: u32) -> u32 {
+    let left = scene.limits.step_attempts.saturating_sub(attempts);
+    if may_retry(scene, attempts) { left } else { 0 }
+}
+
 /// Whether collecting would find nothing but jobs that are out.
 pub(crate) fn awaits(position: &Position) -> bool {
     collect::awaits(&position.units)

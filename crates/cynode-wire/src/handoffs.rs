@@ -221,6 +221,9 @@ pub struct Judge {
     pub payload: Value,
     /// Which attempt of the unit.
     pub unit_attempt: u32,
+    /// How often the unit may be tried again; not known when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts_left: Option<u32>,
     /// What the worker brought: a claim, not evidence.
     pub output: Value,
     /// What the orchestrator's own checks showed of it.

@@ -172,7 +172,7 @@ struct Given {
 
 /// Stores what was said and the handoff before anybody hears of it.
 async fn begin(app: &App, question: &Question, messages: Vec<ChatMessage>) -> Result<Given, Error> {
-    let models = handoffs::models_for(app).await?;
+    let menu = super::menu(app).await?;
     let mut ctx = app.open(&question.request()).await?;
     let user = question.who.user;
     let project = match question.who.project {
@@ -199,7 +199,7 @@ async fn begin(app: &App, question: &Question, messages: Vec<ChatMessage>) -> Re
     let id = handoffs::hand_off(&mut ctx, subject, None, None, &request).await?;
     let taken = cynode_db::handoffs::take_chat(ctx.conn(), id, HOLDER, LEASE_MS).await?;
     let kept = taken.ok_or_else(|| Error::not_found("handoff", id))?;
-    let handoff = handoffs::given(&mut ctx, &kept, models).await?;
+    let handoff = handoffs::given(&mut ctx, &kept, &menu).await?;
     app.commit(ctx).await?;
     Ok(Given { call, kept, handoff })
 }

@@ -378,14 +378,26 @@ impl Registry {
         manages && takes
     }
 
-    /// Whether whatever may answer to that id calls tools.
-    pub(super) fn calls_tools(&self, id: &str) -> bool {
-        let answers = |model: &&Model| match Tier::of_model_id(id) {
-            Some(tier) => model.usable && model.tier == Some(tier),
+    /// Whatever may answer to that id in that project, or outside of all.
+    fn behind(&self, id: &str, project: Option<ProjectId>) -> impl Iterator<Item = &Model> {
+        let named = move |model: &&Model| match Tier::of_model_id(id) {
+            Some(tier) => model.tier == Some(tier),
             None => model.id == id,
         };
-        let mut those = self.models.values().filter(answers).peekable();
+        self.models.values().filter(move |model| model.is_for(project)).filter(named)
+    }
+
+    /// Whether whatever may answer to that id in that project calls tools.
+    pub(super) fn calls_tools(&self, id: &str, project: Option<ProjectId>) -> bool {
+        let mut those = self.behind(id, project).peekable();
         those.peek().is_some() && those.all(|model| model.tools)
+    }
+
+    /// What agents on our side may ask in that project: the tiers that somebody answers to, and the installation's own choice.
+    pub(super) fn open_in(&self, project: Option<ProjectId>) -> Vec<String> {
+        let tiers = Tier::ALL.iter().map(|tier| tier.model_id());
+        let chosen = self.default.iter().filter(|id| Tier::of_model_id(id).is_none()).cloned();
+        tiers.chain(chosen).filter(|id| self.behind(id, project).next().is_some()).collect()
     }
 
     /// What the preferences say for whoever asks. They are looked up once: every change of them makes a new registry.

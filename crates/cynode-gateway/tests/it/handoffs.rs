@@ -1,6 +1,7 @@
 //! What is given to the project manager and to analysts: stored, claimed, thought about, shared, answered once.
 
 use cynode_app::{schedules, services, services::ServiceKind, sweep};
+use cynode_core::ids::ProjectId;
 use cynode_testkit::{Client, mcp::Agent};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -275,26 +276,57 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     assert_eq!(bench.app.db.number(runs).await, 1);
 }
 
+/// Offers a model, for one project or for all.
+async fn offer(bench: &Bench, id: &str, tier: Option<&str>, tools: bool, of: Option<ProjectId>) {
+    let provider = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });
+    bench.admin.put("/v1/providers/tape", provider).await.expect(200);
+    let model = json!({ "context_tokens": 9, "max_output_tokens": 9, "tier": tier, "tools": tools, "project_id": of,
+        "routes": [{ "provider": "tape", "upstream": "m" }] });
+    bench.admin.put(&format!("/v1/model-registry/{id}"), model).await.expect(200);
+}
+
 #[tokio::test]
 async fn a_handoff_says_which_of_its_models_call_tools() {
     let bench = Bench::new().await;
-    let provider = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });
-    bench.admin.put("/v1/providers/tape", provider).await.expect(200);
-    for (id, tier, tools) in [
-        ("able", "fast", true),
-        ("plain", "standard", false),
-        ("deep-able", "deep", true),
-        ("deep-plain", "deep", false),
+    let other = bench.app.project(&bench.admin, "other").await;
+    for (id, tier, tools, of) in [
+        ("able", "fast", true, None),
+        ("plain", "standard", false, None),
+        ("deep-able", "deep", true, None),
+        ("deep-plain", "deep", false, None),
+        ("others", "fast", false, Some(other)),
     ] {
-        let model = json!({ "context_tokens": 9, "max_output_tokens": 9, "tier": tier, "tools": tools,
-            "routes": [{ "provider": "tape", "upstream": "m" }] });
-        bench.admin.put(&format!("/v1/model-registry/{id}"), model).await.expect(200);
+        offer(&bench, id, Some(tier), tools, of).await;
     }
     asked(&bench).await;
     let handoff = claim(&host(&bench, ServiceKind::Manager, "m").await).await;
     assert_eq!(handoff["models"].as_array().unwrap().len(), 3);
-    // Whatever may answer has to: of the deep ones one cannot.
+    // Whatever may answer has to: of the deep ones one cannot. What another project has for itself does not answer here.
     assert_eq!(handoff["tool_models"], json!(["cynodeai.fast"]));
+}
+
+#[tokio::test]
+async fn a_handoff_opens_what_somebody_answers_to_in_its_project() {
+    let bench = Bench::new().await;
+    let other = bench.app.project(&bench.admin, "other").await;
+    offer(&bench, "ours", Some("standard"), true, Some(bench.project)).await;
+    offer(&bench, "theirs", Some("fast"), true, Some(other)).await;
+    offer(&bench, "plain", None, true, None).await;
+    asked(&bench).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let mut seen = Vec::new();
+    for (version, default) in ["theirs", "plain", "cynodeai.standard"].into_iter().enumerate() {
+        let body = json!({ "value": default, "expected_version": version });
+        bench.admin.put("/v1/settings/models.default", body).await.expect(200);
+        let handoff = claim(&manager).await;
+        seen.push(handoff["models"].clone());
+        let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"],
+            "transient": true, "why": "no model" });
+        given(&manager, "handoff.fail", fail).await;
+        bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+    }
+    let tier = json!(["cynodeai.standard"]);
+    assert_eq!(seen, [tier.clone(), json!(["cynodeai.standard", "plain"]), tier]);
 }
 
 #[tokio::test]

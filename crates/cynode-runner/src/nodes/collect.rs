@@ -14,7 +14,7 @@ use cynode_wire::{
 use serde_json::Value;
 
 use super::{
-    Scene, Step, answered_about, ask_about, await_answer, hand_off, may_retry,
+    Scene, Step, answered_about, ask_about, attempts_left, await_answer, hand_off, may_retry,
     shown::{Shown, gather, shown},
     waiting,
 };
@@ -205,13 +205,11 @@ async fn remedy(
     let Some(unit) = unit else {
         return Err(NodeError::Permanent(format!("unit `{key}` is not there")));
     };
-    let left = scene.limits.step_attempts.saturating_sub(attempt);
-    let attempts_left = if may_retry(scene, attempt) { left } else { 0 };
     let request = FailureRequest {
         unit,
         payload: super::dispatch::payload(scene, key),
         attempt,
-        attempts_left,
+        attempts_left: attempts_left(scene, attempt),
         why,
         answer: answered_about(scene, key),
         handed: scene.position.handoff.as_ref(),

@@ -1,7 +1,11 @@
 //! Plan Steps: asks for a plan, and for a person's yes where one is wanted.
 
 use cynode_core::workflow::{
-    Verdict, instructions::InstructionKind, plan::Plan, waits::WaitReason,
+    Verdict,
+    instructions::InstructionKind,
+    plan::{Plan, UnitKey},
+    units::UnitState,
+    waits::WaitReason,
 };
 use cynode_wire::{
     handoffs::{HandoffRequest, Revision},
@@ -55,6 +59,13 @@ async fn run(
     if let Some(text) = refused {
         state.feedback.push(Feedback { kind: InstructionKind::Revise, text: text.to_owned() });
     }
+    // What failed is not under way: whoever plans anew may leave it out.
+    let failed = |key: &UnitKey| {
+        let mut units = scene.position.units.iter();
+        units.any(|unit| unit.key == *key && unit.state == UnitState::Failed)
+    };
+    let mut begun = state.attempts_by_step.clone();
+    begun.retain(|key, _| !failed(key));
     let reply = scene.mind.plan(PlanRequest {
         task: scene.task,
         criteria: &state.acceptance_criteria,
@@ -62,7 +73,7 @@ async fn run(
         feedback: &state.feedback,
         answer: answered(scene),
         attempt: state.node_failures + 1,
-        begun: &state.attempts_by_step,
+        begun: &begun,
         handed: scene.position.handoff.as_ref(),
     });
     Ok(match reply.await? {

@@ -31,6 +31,10 @@ struct Told {
     /// Why a person takes it as it is.
     waived: Option<String>,
     heard: Mutex<Vec<String>>,
+    /// What it was told is begun.
+    begun: Mutex<Vec<UnitKey>>,
+    /// How many attempts it was told are left.
+    left: Mutex<Vec<u32>>,
     summary: Option<Result<Reply<Option<Summary>>, NodeError>>,
 }
 
@@ -45,6 +49,7 @@ impl Mind for Told {
                 .lock()
                 .unwrap()
                 .extend(request.feedback.iter().map(|said| said.text.clone()));
+            self.begun.lock().unwrap().extend(request.begun.keys().cloned());
             if self.slow {
                 std::future::pending::<()>().await;
             }
@@ -52,8 +57,9 @@ impl Mind for Told {
         })
     }
 
-    fn verify<'a>(&'a self, _: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
-        Box::pin(async {
+    fn verify<'a>(&'a self, request: VerifyRequest<'a>) -> Thinking<'a, Judgement> {
+        Box::pin(async move {
+            self.left.lock().unwrap().push(request.attempts_left);
             let outcome = match self.judgement.clone()? {
                 VerificationStatus::Pass => JudgedOutcome::Accept,
                 VerificationStatus::Fail | VerificationStatus::NeedsClarification => {
@@ -118,6 +124,8 @@ impl Set {
             slow: false,
             waived: None,
             heard: Mutex::default(),
+            begun: Mutex::default(),
+            left: Mutex::default(),
             summary: None,
         };
         Self { task, position, state: RunState::default(), limits: Limits::default(), mind }
@@ -260,6 +268,18 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
 }
 
 #[tokio::test]
+async fn a_unit_that_failed_is_not_begun_for_whoever_plans_anew() {
+    let mut seen = Vec::new();
+    for state in [UnitState::Failed, UnitState::Pending, UnitState::Dispatched, UnitState::Done] {
+        let mut set = Set::unit(state, JobState::Failed, 1);
+        set.state.attempts_by_step = BTreeMap::from([(key(), 1)]);
+        set.play(Node::PlanSteps).await;
+        seen.push(set.mind.begun.lock().unwrap().clone());
+    }
+    assert_eq!(seen, [vec![], vec![key()], vec![key()], vec![key()]]);
+}
+
+#[tokio::test]
 async fn a_question_waits_for_a_person() {
     let set = Set::new();
     *set.mind.plan.lock().unwrap() = vec![Ok(Reply::Ask("Which?".into(), 0))];
@@ -369,16 +389,17 @@ async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
 
 #[tokio::test]
 async fn a_judgement_is_written_into_the_state_and_decides() {
-    for (status, attempt, verdict) in [
-        (VerificationStatus::Pass, 1, Verdict::Pass),
-        (VerificationStatus::Fail, 1, Verdict::Redo),
-        (VerificationStatus::Fail, 3, Verdict::Fail),
+    for (status, attempt, left, verdict) in [
+        (VerificationStatus::Pass, 1, 2, Verdict::Pass),
+        (VerificationStatus::Fail, 1, 2, Verdict::Redo),
+        (VerificationStatus::Fail, 3, 0, Verdict::Fail),
     ] {
         let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, attempt);
         set.mind.judgement = Ok(status);
         set.state.last_result = Some(StepResult { unit: key(), attempt, output: Value::Null });
         let step = set.play(Node::VerifyStepResult).await;
         assert_eq!(step.verdict, verdict);
+        assert_eq!(*set.mind.left.lock().unwrap(), [left]);
         let written = step.state.verification.unwrap();
         assert_eq!((written.status, written.findings.len()), (status, 1));
         assert_eq!(step.effects.len(), 1);

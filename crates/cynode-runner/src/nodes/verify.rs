@@ -10,7 +10,7 @@ use cynode_wire::{
 };
 
 use super::{
-    Scene, Step, answered_about, ask_about, await_answer, hand_off, may_retry,
+    Scene, Step, answered_about, ask_about, attempts_left, await_answer, hand_off, may_retry,
     shown::{Shown, gather, shown},
     waiting,
 };
@@ -56,6 +56,7 @@ async fn run(input: Input<'_>, scene: &Scene<'_>) -> Result<Output, NodeError> {
         payload: &unit.payload,
         plan: scene.state.plan.as_ref(),
         unit_attempt: result.attempt,
+        attempts_left: attempts_left(scene, result.attempt),
         output: &result.output,
         evidence: &evidence,
         answer: answered_about(scene, &unit.key),

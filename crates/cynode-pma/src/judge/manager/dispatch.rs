@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cynode_core::{
     agents::AgentRole,
     judgement::{Assignment, UnitKind, assign, review::ReviewOptions},
+    models::Tier,
     names::DottedKey,
     workflow::plan::Plan,
 };
@@ -25,7 +26,10 @@ use super::{
     },
     criteria, options, preference,
 };
-use crate::desk::{Desk, Trouble};
+use crate::{
+    brain,
+    desk::{Desk, Trouble},
+};
 
 /// The coding agent that is sent when nobody says which.
 pub const DEFAULT_WORKER: &str = "goose";
@@ -64,6 +68,7 @@ pub(super) fn dispatch(desk: &Desk<'_>, units: &[ReadyUnit]) -> Result<HandoffAn
         project: super::project(desk),
         options: options(desk),
         preferences: &context.preferences,
+        models: &desk.handoff.models,
     };
     let assignments = units
         .iter()
@@ -78,6 +83,8 @@ struct Scene<'a> {
     project: ProjectContext,
     options: ReviewOptions,
     preferences: &'a BTreeMap<DottedKey, Value>,
+    /// The models that are open.
+    models: &'a [String],
 }
 
 impl Scene<'_> {
@@ -91,7 +98,7 @@ impl Scene<'_> {
                 _ => self.worker(assignment),
             },
             context: self.context(unit, &payload),
-            models: vec![assignment.tier.model_id()],
+            models: vec![self.model(assignment.tier)],
             tools: None,
             sandbox: SandboxNeeds::default(),
             placement: self.placement(),
@@ -103,6 +110,11 @@ impl Scene<'_> {
                 UnitKind::Init | UnitKind::Spec | UnitKind::Design => CommitRule::IfChanged,
             },
         })
+    }
+
+    /// The model of the tier, or the nearest that is open; where none is, the tier: one may be offered before the work begins.
+    fn model(&self, tier: Tier) -> String {
+        brain::model(self.models, tier).map_or_else(|| tier.model_id(), ToOwned::to_owned)
     }
 
     /// The worker that preferences name for the role, else for the kind of worker, else the default.

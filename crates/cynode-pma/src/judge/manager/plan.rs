@@ -29,6 +29,12 @@ use crate::desk::{Desk, Trouble};
 mod build;
 mod extend;
 
+/// What a model is told that asks again instead of planning.
+const ASSUME: &str = "a person was asked already: give at least one unit, and say in `assumptions` what you take for granted";
+
+/// What a model is told that leaves out what is not there.
+const BEGIN: &str = "there is no plan yet: give at least one unit, or a question";
+
 /// Most tools that a plan is said to be about.
 const MOST_TOOLS: usize = 5;
 
@@ -109,12 +115,19 @@ async fn first(desk: &Desk<'_>, task: &TaskFacts, request: &Request<'_>) -> Resu
         return Err(Trouble::Permanent(why));
     }
     let most = if several { most - fixed } else { 1 };
-    let made = ask(desk, task, &known, request, &[], most).await?;
+    let useful = |made: &PlanMade| {
+        if !made.units.is_empty() || question(made, request.answer).is_some() {
+            return Ok(());
+        }
+        let asked = answers::read(request.answer).is_some();
+        Err(if asked { ASSUME } else { BEGIN }.to_owned())
+    };
+    let made = ask(desk, task, &known, request, &[], most, useful).await?;
     if let Some(question) = question(&made, request.answer) {
         return Ok(Made::Ask(question));
     }
     if made.units.is_empty() {
-        return Err(Trouble::Transient("the plan has no units".into()));
+        return Err(Trouble::Permanent("the plan has no units".into()));
     }
     let stop = if made.units.len() > most { Stop::MaxSteps } else { Stop::GoalMet };
     let plan = build::plan(desk, task, &known, &made, most, steps).await?;
@@ -150,7 +163,7 @@ async fn know(desk: &Desk<'_>, task: &TaskFacts) -> Result<Known, Trouble> {
     Ok(Known { class, scope, project, tree, brief: brief.unwrap_or_default() })
 }
 
-/// Asks for units.
+/// Asks for units, and again where they are not `useful`.
 async fn ask(
     desk: &Desk<'_>,
     task: &TaskFacts,
@@ -158,6 +171,7 @@ async fn ask(
     request: &Request<'_>,
     before: &[String],
     most: usize,
+    useful: impl Fn(&PlanMade) -> Result<(), String> + Send + Sync,
 ) -> Result<PlanMade, Trouble> {
     let feedback: Vec<String> = request
         .feedback
@@ -187,7 +201,7 @@ async fn ask(
         IssueScope::Large => Tier::Deep,
         IssueScope::Trivial | IssueScope::Small | IssueScope::Medium => Tier::Standard,
     };
-    desk.think_with::<PlanMade>(&question, tier).await
+    desk.think_by::<PlanMade>(&question, tier, useful).await
 }
 
 /// What is to be asked, if anything. Once a person was asked, the plan goes by what it assumes.
@@ -230,7 +244,17 @@ async fn again(
     let most = most_steps(desk).saturating_sub(plan.steps().len() + 1).max(1);
     let units: Vec<String> =
         plan.steps().iter().map(|unit| format!("{}: {}", unit.key, unit.title)).collect();
-    let made = ask(desk, task, &known, request, &units, most).await?;
+    let useful = |made: &PlanMade| {
+        if !made.units.is_empty() || question(made, request.answer).is_some() {
+            return Ok(());
+        }
+        if made.leave_out.is_empty() {
+            return Err(ASSUME.to_owned());
+        }
+        let gone = build::left_out(&plan, made, request.begun).len();
+        if gone < plan.steps().len() { Ok(()) } else { Err(build::NOTHING_LEFT.to_owned()) }
+    };
+    let made = ask(desk, task, &known, request, &units, most, useful).await?;
     if let Some(question) = question(&made, request.answer) {
         return Ok(Made::Ask(question));
     }

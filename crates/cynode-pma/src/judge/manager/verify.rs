@@ -72,9 +72,8 @@ const NEED_NOT_PASS: &str =
 
 /// What follows a result that evidence speaks against. No model and no analyst is asked: it is not done. `None` when checks need not pass.
 fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Outcome> {
-    let options = options(desk);
+    let (used, options) = limited(desk, judge);
     let findings = shown.findings();
-    let used = judge.unit_attempt.saturating_sub(1);
     let failing = findings.iter().filter(|it| it.severity == Severity::Critical).count();
     // Where there are no files no attempt can show anything: only a person can decide.
     let nowhere = shown.commit.is_none() && shown.odd.is_empty();
@@ -124,6 +123,15 @@ fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Ou
             }))
         }
     }
+}
+
+/// How often a unit went back already, and the options with no more revisions than there are attempts.
+fn limited(desk: &Desk<'_>, judge: &Judge) -> (u32, ReviewOptions) {
+    let options = options(desk);
+    let used = judge.unit_attempt.saturating_sub(1);
+    let most = used.saturating_add(judge.attempts_left.unwrap_or(u32::MAX));
+    let max_review_iterations = options.max_review_iterations.min(most);
+    (used, ReviewOptions { max_review_iterations, ..options })
 }
 
 /// A judgement with what the checks noted beside it.
@@ -280,16 +288,21 @@ fn escalated(judge: &Judge, payload: &UnitPayload, findings: Vec<Finding>, what:
     if let Some(said) = answers::read(judge.answer.as_ref()) {
         return by_person(said, JudgedOutcome::Revise, findings);
     }
-    let issues: String = findings
-        .iter()
-        .filter(|finding| matches!(finding.severity, Severity::Critical | Severity::Major))
-        .take(10)
-        .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
-        .collect();
+    let issues = listed(&findings);
     ask(format!(
         "After {} revisions the {what} is still not good:{issues}\n{CHOICES}",
         payload.iteration
     ))
+}
+
+/// The findings that are more than minor, as a list for a person.
+fn listed(findings: &[Finding]) -> String {
+    findings
+        .iter()
+        .filter(|finding| matches!(finding.severity, Severity::Critical | Severity::Major))
+        .take(10)
+        .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
+        .collect()
 }
 
 /// The verdict of a review, from the reviewer's last report.
@@ -452,17 +465,18 @@ async fn ordinary(desk: &Desk<'_>, judge: &Judge) -> Result<Outcome, Trouble> {
             return Ok(Outcome::Delegate);
         }
         let own = reviewed(desk, judge).await?;
-        return Ok(merged(&judge.title, &[own], options(desk)));
+        return Ok(merged(desk, judge, &[own]));
     }
     let task = super::task(desk)?.id;
     if delegated.iter().any(|analysed| analysed.task_id != task) {
         return Err(Trouble::Permanent("an analyst answered about another task".into()));
     }
-    Ok(merged(&judge.title, delegated, options(desk)))
+    Ok(merged(desk, judge, delegated))
 }
 
 /// What follows what analysts found: the worst decides.
-fn merged(title: &str, analysed: &[Analysed], options: ReviewOptions) -> Outcome {
+fn merged(desk: &Desk<'_>, judge: &Judge, analysed: &[Analysed]) -> Outcome {
+    let options = options(desk);
     let mut findings: Vec<Finding> = Vec::new();
     let mut actions: Vec<String> = Vec::new();
     for one in analysed {
@@ -478,7 +492,7 @@ fn merged(title: &str, analysed: &[Analysed], options: ReviewOptions) -> Outcome
     let grave = issues.critical > 0 || issues.major > 0;
     let is = |status| analysed.iter().any(|one| one.status == status);
     if grave && !is(AnalysisStatus::NeedsClarification) {
-        return judged(JudgedOutcome::Redo, findings, actions, "an analyst found it not good");
+        return not_good(desk, judge, findings, actions);
     }
     if is(AnalysisStatus::Fail) {
         if issues.minor > 0 && options.skip_minor_issues && !grave {
@@ -489,7 +503,7 @@ fn merged(title: &str, analysed: &[Analysed], options: ReviewOptions) -> Outcome
             let text = "an analyst found it not good and did not say why".to_owned();
             findings.push(Finding::new(Severity::Major, text));
         }
-        return judged(JudgedOutcome::Redo, findings, actions, "an analyst found it not good");
+        return not_good(desk, judge, findings, actions);
     }
     if is(AnalysisStatus::NeedsClarification) {
         let open: String = findings
@@ -497,8 +511,37 @@ fn merged(title: &str, analysed: &[Analysed], options: ReviewOptions) -> Outcome
             .take(10)
             .map(|finding| format!("\n- {}", fence::line(&finding.told(), 300)))
             .collect();
-        let about = fence::line(title, 200);
+        let about = fence::line(&judge.title, 200);
         return ask(format!("It cannot be told whether `{about}` is done:{open}\n{CHOICES}"));
     }
     judged(JudgedOutcome::Accept, findings, actions, "an analyst found it good")
+}
+
+/// What follows a result that an analyst found not good: it goes back, or what is wanted when it went back often enough.
+fn not_good(
+    desk: &Desk<'_>,
+    judge: &Judge,
+    findings: Vec<Finding>,
+    actions: Vec<String>,
+) -> Outcome {
+    let (used, options) = limited(desk, judge);
+    match after_review(Verdict::ChangesRequested, counted(&findings), used, &options) {
+        Next::Accept | Next::Revise => {
+            judged(JudgedOutcome::Redo, findings, actions, "an analyst found it not good")
+        }
+        Next::ProceedNoted => {
+            let times = judge.unit_attempt;
+            let note = format!(
+                "an analyst still found it not good after {times} attempts; it goes on with the issues noted"
+            );
+            judged(JudgedOutcome::Accept, findings, actions, note)
+        }
+        Next::Escalate => {
+            let about = fence::line(&judge.title, 200);
+            let (issues, times) = (listed(&findings), judge.unit_attempt);
+            ask(format!(
+                "After {times} attempts an analyst still finds `{about}` not good:{issues}\n{CHOICES}"
+            ))
+        }
+    }
 }

@@ -288,6 +288,54 @@ async fn findings_of_an_analyst_decide_what_follows() {
     assert!(script.kinds().is_empty());
 }
 
+/// What follows an analyst's finding about an attempt after which so many are left.
+async fn found(severity: Severity, attempt: u32, left: Option<u32>, most: u32) -> HandoffAnswer {
+    let mut handoff = developed(json!({ "summary": "done" })).await;
+    if let HandoffRequest::Verify(judge) = &mut handoff.request {
+        judge.unit_attempt = attempt;
+        judge.attempts_left = left;
+    }
+    prefer(&mut handoff, "agents.project_manager.review.max_review_iterations", json!(most));
+    handoff.delegated = vec![analysed(AnalysisStatus::Fail, &[severity])];
+    answer(verified(&handoff, &Script::default()).await)
+}
+
+#[tokio::test]
+async fn an_analyst_sends_back_until_the_smaller_limit_and_then_it_is_noted_or_asked_about() {
+    let mut seen = Vec::new();
+    for (attempt, left, most) in
+        [(2, Some(1), 2), (3, Some(2), 2), (3, None, 2), (3, Some(0), 5), (3, Some(1), 5)]
+    {
+        for severity in [Severity::Major, Severity::Critical] {
+            seen.push(match found(severity, attempt, left, most).await {
+                HandoffAnswer::Judged(judged) => Some(judged.outcome),
+                HandoffAnswer::Ask { question } => {
+                    let words =
+                        "After 3 attempts an analyst still finds `Add it` not good:\n- found\n";
+                    assert!(question.starts_with(words), "{question}");
+                    None
+                }
+                other => panic!("no judgement: {other:?}"),
+            });
+        }
+    }
+    let (back, noted) = (Some(JudgedOutcome::Redo), Some(JudgedOutcome::Accept));
+    let ended = [noted, None, noted, None, noted, None];
+    assert_eq!(seen, [&[back, back][..], &ended, &[back, back]].concat());
+}
+
+#[tokio::test]
+async fn evidence_against_the_last_attempt_is_for_a_person_whatever_reviews_may_do() {
+    let mut handoff = developed(json!({ "status": "completed" })).await;
+    let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
+    judge.evidence = Some(shown(Tally::Failed));
+    judge.unit_attempt = 3;
+    judge.attempts_left = Some(0);
+    prefer(&mut handoff, "agents.project_manager.review.max_review_iterations", json!(5));
+    let question = asked(verified(&handoff, &Script::default()).await);
+    assert!(question.starts_with("After 3 attempts this still speaks against"), "{question}");
+}
+
 fn shown(tally: Tally) -> Evidence {
     let check = CheckResult {
         check: Check::line("make test"),

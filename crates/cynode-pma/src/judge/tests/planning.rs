@@ -214,6 +214,32 @@ async fn a_question_is_asked_once_and_then_assumed() {
 }
 
 #[tokio::test]
+async fn a_first_plan_without_units_is_complained_about_unless_it_asks_for_the_first_time() {
+    let mut asks = plan_of(&[]);
+    asks["question"] = json!("Which colour?");
+    let mut drops = plan_of(&[]);
+    drops["leave_out"] = json!(["paint-it"]);
+    let answered = HandoffRequest::Plan {
+        before: None,
+        feedback: Vec::new(),
+        answer: Some(said("Blue, as the rest")),
+        attempt: 1,
+        begun: Vec::new(),
+    };
+    let assume = "a person was asked already: give at least one unit, and say in `assumptions` what you take for granted";
+    let begin = "there is no plan yet: give at least one unit, or a question";
+    for (request, made, complaint) in [
+        (answered.clone(), asks, assume),
+        (answered, drops.clone(), assume),
+        (planning(), drops, begin),
+    ] {
+        let script = Script::of(&[class("quick_fix"), (ThinkKind::Plan, made)]);
+        let outcome = run(&handoff("Paint it", request), &script, &files()).await;
+        assert_eq!(outcome, Err(Trouble::Permanent(complaint.into())));
+    }
+}
+
+#[tokio::test]
 async fn work_that_could_be_anybodys_is_routed_by_a_question() {
     let mut open = unit("Settle how the page looks");
     open["kind"] = json!("unsure");
@@ -556,6 +582,36 @@ async fn what_a_person_does_not_want_any_more_leaves_the_plan() {
     assert_eq!(
         shape(&after),
         ["add-the-table (implementation) after nothing", "review (review) after add-the-table"]
+    );
+}
+
+#[tokio::test]
+async fn nobody_leaves_out_everything_and_puts_nothing_in_its_place() {
+    let (before, _) = of(&[class("quick_fix"), plan(&[unit("Mend it")])]).await;
+    let less = Feedback { kind: InstructionKind::ReduceScope, text: "too much".to_owned() };
+    let mut drop = plan_of(&[]);
+    drop["leave_out"] = json!(["mend-it"]);
+    let outcome = again(&before, vec![less], &Script::of(&[(ThinkKind::Plan, drop)])).await;
+    let complaint = "nothing would be left of the plan: give at least one unit";
+    assert_eq!(outcome, Err(Trouble::Permanent(complaint.into())));
+}
+
+#[tokio::test]
+async fn what_comes_in_the_place_of_a_unit_has_its_own_key_and_is_judged_by_whoever_waited() {
+    let less =
+        Feedback { kind: InstructionKind::ReduceScope, text: "unit `add-it`: too big".to_owned() };
+    let mut smaller = plan_of(&[unit("Add it"), unit("Add the rest")]);
+    smaller["leave_out"] = json!(["add-it"]);
+    let script = Script::of(&[(ThinkKind::Plan, smaller)]);
+    let after = planned(again(&small().await, vec![less], &script).await);
+    assert_eq!(
+        shape(&after),
+        [
+            "review (review) after add-it-2, add-the-rest",
+            "add-it-2 (implementation) after nothing",
+            "add-the-rest (implementation) after add-it-2",
+            "review-2 (review) after add-it-2, add-the-rest",
+        ]
     );
 }
 

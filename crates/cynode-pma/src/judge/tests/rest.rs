@@ -289,11 +289,26 @@ fn sending(kind: &str, size: &str, prefers: &[(&str, Value)]) -> Handoff {
 }
 
 async fn sent(kind: &str, size: &str, prefers: &[(&str, Value)]) -> Assigned {
-    let handoff = sending(kind, size, prefers);
-    match answer(run(&handoff, &Script::default(), &Tools::default()).await) {
+    sent_by(&sending(kind, size, prefers)).await
+}
+
+async fn sent_by(handoff: &Handoff) -> Assigned {
+    match answer(run(handoff, &Script::default(), &Tools::default()).await) {
         HandoffAnswer::Assigned { assignments } => assignments.into_iter().next().unwrap(),
         other => panic!("nobody was sent: {other:?}"),
     }
+}
+
+#[tokio::test]
+async fn whoever_is_sent_may_ask_the_nearest_tier_that_is_open() {
+    let mut seen = Vec::new();
+    for open in [&["cynodeai.fast", "cynodeai.standard"][..], &["cynodeai.standard"], &["own"], &[]]
+    {
+        let mut handoff = sending("implementation", "small", &[]);
+        handoff.models = open.iter().map(|id| (*id).to_owned()).collect();
+        seen.push(sent_by(&handoff).await.work.models);
+    }
+    assert_eq!(seen, [["cynodeai.fast"], ["cynodeai.standard"], ["own"], ["cynodeai.fast"]]);
 }
 
 #[tokio::test]
@@ -382,6 +397,7 @@ fn analysing(payload: Value, output: Value) -> Handoff {
         title: "Add it".to_owned(),
         payload,
         unit_attempt: 1,
+        attempts_left: None,
         output,
         plan: None,
         answer: None,

@@ -309,6 +309,7 @@ pub(super) fn judging(planned: &Planned, key: &str, output: Value) -> Judge {
         title: unit.title.to_string(),
         payload: unit.payload.clone(),
         unit_attempt: 1,
+        attempts_left: None,
         output,
         plan: Some(planned.plan.clone()),
         answer: None,

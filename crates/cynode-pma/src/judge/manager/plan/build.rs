@@ -24,6 +24,9 @@ use super::{
 };
 use crate::desk::{Desk, Trouble};
 
+/// What is said of an answer that leaves everything out.
+pub(super) const NOTHING_LEFT: &str = "nothing would be left of the plan: give at least one unit";
+
 /// Most items of a list that an agent is given.
 pub(super) const ITEMS: usize = 40;
 
@@ -31,19 +34,22 @@ pub(super) const ITEMS: usize = 40;
 pub(super) struct Builder {
     pub(super) units: Vec<PlannedUnit>,
     assumptions: Vec<Prose>,
+    /// Keys that nothing new may have: they were those of something else.
+    gone: BTreeSet<UnitKey>,
 }
 
 impl Builder {
     pub(super) fn from(plan: &Plan) -> Self {
-        Self { units: plan.steps().to_vec(), assumptions: plan.assumptions().to_vec() }
+        let (units, assumptions) = (plan.steps().to_vec(), plan.assumptions().to_vec());
+        Self { units, assumptions, gone: BTreeSet::new() }
     }
 
     fn new() -> Self {
-        Self { units: Vec::new(), assumptions: Vec::new() }
+        Self { units: Vec::new(), assumptions: Vec::new(), gone: BTreeSet::new() }
     }
 
     fn taken(&self) -> BTreeSet<UnitKey> {
-        self.units.iter().map(|unit| unit.key.clone()).collect()
+        self.units.iter().map(|unit| &unit.key).chain(&self.gone).cloned().collect()
     }
 
     /// A key from a title.
@@ -199,7 +205,7 @@ pub(super) async fn plan(
     if beside.steps().len() <= steps {
         return Ok(beside);
     }
-    let builder = Builder { units: Vec::new(), assumptions };
+    let builder = Builder { assumptions, ..Builder::new() };
     staged(builder, task, known, &proposed, most, false)
 }
 
@@ -272,23 +278,22 @@ pub(super) async fn more(
     begun: &[UnitKey],
 ) -> Result<Plan, Trouble> {
     let mut builder = Builder::from(before);
-    // Only what leaves files and was not begun can be left out: nobody talks a review or a test away.
-    let may_go: BTreeSet<UnitKey> = builder
-        .files()
-        .into_iter()
-        .filter(|key| !begun.contains(key) && !joins(before, key))
-        .collect();
-    let unwanted = |key: &UnitKey| {
-        may_go.contains(key) && made.leave_out.iter().any(|named| named.trim() == key.as_str())
-    };
-    builder.units.retain(|unit| !unwanted(&unit.key));
+    let unwanted = left_out(before, made, begun);
+    builder.units.retain(|unit| !unwanted.contains(&unit.key));
+    // Whoever judges what is left out judges what comes in its place.
+    let mut bereft: BTreeSet<UnitKey> = BTreeSet::new();
     for unit in &mut builder.units {
-        unit.depends_on.retain(|key| !unwanted(key));
+        let named = unit.depends_on.len();
+        unit.depends_on.retain(|key| !unwanted.contains(key));
+        if unit.depends_on.len() < named && !leaves_files(&unit.payload) {
+            bereft.insert(unit.key.clone());
+        }
     }
+    builder.gone = unwanted;
     let proposed = proposed(desk, &mut builder, made, most).await?;
     if proposed.is_empty() {
         if builder.units.is_empty() {
-            return Err(Trouble::Transient("nothing would be left of the plan".into()));
+            return Err(Trouble::Permanent(NOTHING_LEFT.into()));
         }
         return builder.finish(&known.project.build_commands);
     }
@@ -299,7 +304,10 @@ pub(super) async fn more(
         let files = builder.files();
         let after = builder.joined(files, known.scope)?;
         let key = builder.key(&unit.title);
-        builder.add(key, &unit.title, after, &payload)?;
+        builder.add(key.clone(), &unit.title, after, &payload)?;
+        for judge in builder.units.iter_mut().filter(|unit| bereft.contains(&unit.key)) {
+            judge.depends_on.push(key.clone());
+        }
     }
     // What was reviewed before is reviewed again with what was added; a quick fix stays one.
     let reviewed = before
@@ -315,6 +323,14 @@ pub(super) async fn more(
         builder.add(key, "Review what was added", after, &payload)?;
     }
     builder.finish(&known.project.build_commands)
+}
+
+/// The units that are not wanted any more. Only what leaves files and was not begun can go: nobody talks a review or a test away.
+pub(super) fn left_out(before: &Plan, made: &PlanMade, begun: &[UnitKey]) -> BTreeSet<UnitKey> {
+    let named = |key: &UnitKey| made.leave_out.iter().any(|named| named.trim() == key.as_str());
+    let mut keys: BTreeSet<UnitKey> = Builder::from(before).files().into_iter().collect();
+    keys.retain(|key| named(key) && !begun.contains(key) && !joins(before, key));
+    keys
 }
 
 /// Whether a unit puts others together.
