@@ -666,28 +666,21 @@ pub(crate) async fn keep_chat(app: &App, kept: &Kept, ttl_ms: i64) {
     }
 }
 
-/// A handoff whose chat has ended, one way or another; a failure is logged, since nobody is there to be told.
-pub(crate) async fn end_chat(app: &App, kept: &Kept, ended: Result<String, String>) {
-    let done = async {
-        let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
-        let mut ctx = app.open(&request).await?;
-        let held = Held {
-            id: kept.id,
-            worker: kept.worker.as_deref().unwrap_or_default(),
-            fencing_token: kept.fencing_token,
-        };
-        let Some(kept) = handoffs::hold(ctx.conn(), held).await? else { return Ok(()) };
-        match &ended {
-            Ok(content) => {
-                let answer = HandoffAnswer::Chatted { content: content.clone() };
-                settle(&mut ctx, &kept, &Ending::Done(&answer)).await?;
-            }
-            Err(why) => settle(&mut ctx, &kept, &Ending::Failed(why)).await?,
+/// Ends the handoff of a chat, one way or another, unless somebody else has.
+pub(crate) async fn end_chat(
+    ctx: &mut Ctx,
+    kept: &Kept,
+    ended: Result<String, String>,
+) -> Result<(), Error> {
+    let worker = kept.worker.as_deref().unwrap_or_default();
+    let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
+    let Some(kept) = handoffs::hold(ctx.conn(), held).await? else { return Ok(()) };
+    match ended {
+        Ok(content) => {
+            let answer = HandoffAnswer::Chatted { content };
+            settle(ctx, &kept, &Ending::Done(&answer)).await
         }
-        app.commit(ctx).await
-    };
-    if let Err(error) = done.await {
-        complain(&error, "a chat could not be ended; it ends by itself");
+        Err(why) => settle(ctx, &kept, &Ending::Failed(&why)).await,
     }
 }
 
