@@ -942,6 +942,34 @@ pub async fn forget_prompts(
     Ok(done.rows_affected())
 }
 
+/// Takes what was said out of chats that ended before `before`, at most `most`: a conversation is kept in its thread. Gives how many.
+#[tracing::instrument(name = "db.handoffs.forget_chats", skip_all)]
+pub async fn forget_chats(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    most: i64,
+) -> Result<u64, DbError> {
+    let request = HandoffRequest::Chat { messages: Vec::new() };
+    let request = serde_json::to_value(request).map_err(corrupt("handoffs", "request"))?;
+    let answer = HandoffAnswer::Chatted { content: String::new() };
+    let answer = serde_json::to_value(answer).map_err(corrupt("handoffs", "answer"))?;
+    let done = sqlx::query!(
+        "
+        UPDATE handoffs SET request = $3, answer = CASE WHEN answer IS NOT NULL THEN $4::jsonb END
+        WHERE handoff_id IN
+            (SELECT handoff_id FROM handoffs
+                WHERE kind = 'chat' AND request -> 'messages' <> '[]'::jsonb AND ended_at < $1 ORDER BY ended_at LIMIT $2)
+        ",
+        before,
+        most,
+        request,
+        answer,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
 /// What agents reported about an attempt of a unit, oldest first.
 pub async fn reports(
     conn: &mut Conn,
