@@ -448,7 +448,19 @@ async fn done_before(
 /// Wakes the run that waits for a handoff which is about to end; a refusal undoes it. The run comes before the handoff: a checkpoint
 /// takes them in this order too.
 async fn wake_first(ctx: &mut Ctx, id: HandoffId) -> Result<(), Error> {
+    wake_unless(ctx, id, |_| false).await
+}
+
+/// The same, unless the handoff goes back: nothing has changed for its run then. What decides it stays as it is under one claim.
+async fn wake_unless(
+    ctx: &mut Ctx,
+    id: HandoffId,
+    goes_back: impl Fn(&Kept) -> bool + Send,
+) -> Result<(), Error> {
     let Some(kept) = handoffs::get(ctx.conn(), id).await? else { return Ok(()) };
+    if goes_back(&kept) {
+        return Ok(());
+    }
     let waits = match kept.parent {
         // A share that fails takes the whole with it.
         Some(_) => true,
@@ -508,11 +520,18 @@ pub async fn fail(
 ) -> Result<HandoffState, Error> {
     let why = inference::redacted(app, body.why.chars().take(2000).collect()).await?;
     let mut ctx = app.open(request).await?;
-    wake_first(&mut ctx, body.handoff_id).await?;
+    let goes_back = |kept: &Kept| goes_back(kept, body.transient, false);
+    wake_unless(&mut ctx, body.handoff_id, goes_back).await?;
     let kept = held(&mut ctx, host, body.handoff_id, body.fencing_token).await?;
     let state = failed(&mut ctx, &kept, body.transient, false, &why).await?;
     app.commit(ctx).await?;
     Ok(state)
+}
+
+/// Whether a handoff that came to nothing is tried again.
+fn goes_back(kept: &Kept, transient: bool, lost: bool) -> bool {
+    let left = if lost { kept.lost + 1 < LOST } else { kept.attempt < TRIES };
+    transient && left && kept.kind != HandoffKind::Chat
 }
 
 async fn failed(
@@ -526,7 +545,7 @@ async fn failed(
     if lost {
         handoffs::lose(ctx.conn(), kept.id).await?;
     }
-    if transient && left && kept.kind != HandoffKind::Chat {
+    if goes_back(kept, transient, lost) {
         let delay = i64::try_from(backoff(kept.attempt).as_millis()).unwrap_or(1000);
         settle(ctx, kept, &Ending::Again(why, delay)).await?;
         return Ok(HandoffState::Queued);
@@ -622,7 +641,7 @@ pub(crate) async fn sweep(app: &App, request: &Request, most: i64) -> Result<usi
     drop(conn);
     for kept in &silent {
         let mut ctx = app.open(request).await?;
-        wake_first(&mut ctx, kept.id).await?;
+        wake_unless(&mut ctx, kept.id, |kept| goes_back(kept, true, true)).await?;
         let worker = kept.worker.as_deref().unwrap_or_default();
         let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
         // It may have been answered or kept meanwhile.
