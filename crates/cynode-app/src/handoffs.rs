@@ -476,6 +476,10 @@ async fn wake_unless(
 /// Moves a handoff that is locked; whoever waits for it was woken before.
 async fn settle(ctx: &mut Ctx, kept: &Kept, ending: &Ending<'_>) -> Result<(), Error> {
     let now = ctx.now;
+    let asked = kept.job.filter(|_| kept.kind == HandoffKind::Report);
+    if let Some(job) = asked {
+        handoffs::one_question_at_a_time(ctx.conn(), job).await?;
+    }
     handoffs::settle(ctx.conn(), kept.id, ending).await?;
     handoffs::revoke_tokens(ctx.conn(), &[kept.id], now).await?;
     let (state, why) = match ending {
@@ -493,6 +497,9 @@ async fn settle(ctx: &mut Ctx, kept: &Kept, ending: &Ending<'_>) -> Result<(), E
         told = told.task(task);
     }
     ctx.record(told).await?;
+    if asked.is_some() {
+        crate::reports::ask_next(ctx, kept).await?;
+    }
     let Some(parent) = kept.parent else { return Ok(()) };
     match why {
         None => {
@@ -541,7 +548,6 @@ async fn failed(
     lost: bool,
     why: &str,
 ) -> Result<HandoffState, Error> {
-    let left = if lost { kept.lost + 1 < LOST } else { kept.attempt < TRIES };
     if lost {
         handoffs::lose(ctx.conn(), kept.id).await?;
     }
