@@ -434,7 +434,19 @@ async fn done_before(
 /// Wakes the run that waits for a handoff which is about to end; a refusal undoes it. The run comes before the handoff: a checkpoint
 /// takes them in this order too.
 async fn wake_first(ctx: &mut Ctx, id: HandoffId) -> Result<(), Error> {
+    wake_unless(ctx, id, |_| false).await
+}
+
+/// The same, unless the handoff goes back: nothing has changed for its run then. What decides it stays as it is under one claim.
+async fn wake_unless(
+    ctx: &mut Ctx,
+    id: HandoffId,
+    goes_back: impl Fn(&Kept) -> bool + Send,
+) -> Result<(), Error> {
     let Some(kept) = handoffs::get(ctx.conn(), id).await? else { return Ok(()) };
+    if goes_back(&kept) {
+        return Ok(());
+    }
     let waits = match kept.parent {
         // A share that fails takes the whole with it.
         Some(_) => true,
@@ -450,6 +462,10 @@ async fn wake_first(ctx: &mut Ctx, id: HandoffId) -> Result<(), Error> {
 /// Moves a handoff that is locked; whoever waits for it was woken before.
 async fn settle(ctx: &mut Ctx, kept: &Kept, ending: &Ending<'_>) -> Result<(), Error> {
     let now = ctx.now;
+    let asked = kept.job.filter(|_| kept.kind == HandoffKind::Report);
+    if let Some(job) = asked {
+        handoffs::one_question_at_a_time(ctx.conn(), job).await?;
+    }
     handoffs::settle(ctx.conn(), kept.id, ending).await?;
     handoffs::revoke_tokens(ctx.conn(), &[kept.id], now).await?;
     let (state, why) = match ending {
@@ -467,6 +483,9 @@ async fn settle(ctx: &mut Ctx, kept: &Kept, ending: &Ending<'_>) -> Result<(), E
         told = told.task(task);
     }
     ctx.record(told).await?;
+    if asked.is_some() {
+        crate::reports::ask_next(ctx, kept).await?;
+    }
     let Some(parent) = kept.parent else { return Ok(()) };
     match why {
         None => {
@@ -494,11 +513,18 @@ pub async fn fail(
 ) -> Result<HandoffState, Error> {
     let why = inference::redacted(app, body.why.chars().take(2000).collect()).await?;
     let mut ctx = app.open(request).await?;
-    wake_first(&mut ctx, body.handoff_id).await?;
+    let goes_back = |kept: &Kept| goes_back(kept, body.transient, false);
+    wake_unless(&mut ctx, body.handoff_id, goes_back).await?;
     let kept = held(&mut ctx, host, body.handoff_id, body.fencing_token).await?;
     let state = failed(&mut ctx, &kept, body.transient, false, &why).await?;
     app.commit(ctx).await?;
     Ok(state)
+}
+
+/// Whether a handoff that came to nothing is tried again.
+fn goes_back(kept: &Kept, transient: bool, lost: bool) -> bool {
+    let left = if lost { kept.lost + 1 < LOST } else { kept.attempt < TRIES };
+    transient && left && kept.kind != HandoffKind::Chat
 }
 
 async fn failed(
@@ -508,11 +534,10 @@ async fn failed(
     lost: bool,
     why: &str,
 ) -> Result<HandoffState, Error> {
-    let left = if lost { kept.lost + 1 < LOST } else { kept.attempt < TRIES };
     if lost {
         handoffs::lose(ctx.conn(), kept.id).await?;
     }
-    if transient && left && kept.kind != HandoffKind::Chat {
+    if goes_back(kept, transient, lost) {
         let delay = i64::try_from(backoff(kept.attempt).as_millis()).unwrap_or(1000);
         settle(ctx, kept, &Ending::Again(why, delay)).await?;
         return Ok(HandoffState::Queued);
@@ -608,7 +633,7 @@ pub(crate) async fn sweep(app: &App, request: &Request, most: i64) -> Result<usi
     drop(conn);
     for kept in &silent {
         let mut ctx = app.open(request).await?;
-        wake_first(&mut ctx, kept.id).await?;
+        wake_unless(&mut ctx, kept.id, |kept| goes_back(kept, true, true)).await?;
         let worker = kept.worker.as_deref().unwrap_or_default();
         let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
         // It may have been answered or kept meanwhile.
@@ -652,28 +677,21 @@ pub(crate) async fn keep_chat(app: &App, kept: &Kept, ttl_ms: i64) {
     }
 }
 
-/// A handoff whose chat has ended, one way or another; a failure is logged, since nobody is there to be told.
-pub(crate) async fn end_chat(app: &App, kept: &Kept, ended: Result<String, String>) {
-    let done = async {
-        let request = Request { caller: None, trace: app.environment().trace(), attempt: None };
-        let mut ctx = app.open(&request).await?;
-        let held = Held {
-            id: kept.id,
-            worker: kept.worker.as_deref().unwrap_or_default(),
-            fencing_token: kept.fencing_token,
-        };
-        let Some(kept) = handoffs::hold(ctx.conn(), held).await? else { return Ok(()) };
-        match &ended {
-            Ok(content) => {
-                let answer = HandoffAnswer::Chatted { content: content.clone() };
-                settle(&mut ctx, &kept, &Ending::Done(&answer)).await?;
-            }
-            Err(why) => settle(&mut ctx, &kept, &Ending::Failed(why)).await?,
+/// Ends the handoff of a chat, one way or another, unless somebody else has.
+pub(crate) async fn end_chat(
+    ctx: &mut Ctx,
+    kept: &Kept,
+    ended: Result<String, String>,
+) -> Result<(), Error> {
+    let worker = kept.worker.as_deref().unwrap_or_default();
+    let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
+    let Some(kept) = handoffs::hold(ctx.conn(), held).await? else { return Ok(()) };
+    match ended {
+        Ok(content) => {
+            let answer = HandoffAnswer::Chatted { content };
+            settle(ctx, &kept, &Ending::Done(&answer)).await
         }
-        app.commit(ctx).await
-    };
-    if let Err(error) = done.await {
-        complain(&error, "a chat could not be ended; it ends by itself");
+        Err(why) => settle(ctx, &kept, &Ending::Failed(&why)).await,
     }
 }
 

@@ -46,6 +46,7 @@ pub async fn once(app: &App) -> Result<(), Error> {
         let before = now - parts.keep_transcripts;
         while nodes::forget_events(&mut conn, before, BATCH).await? > 0 {}
         while handoffs::forget_prompts(&mut conn, before, BATCH).await? > 0 {}
+        while handoffs::forget_chats(&mut conn, before, BATCH).await? > 0 {}
     }
     drop(conn);
     if let Ok(parts) = app.gate() {

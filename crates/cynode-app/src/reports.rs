@@ -8,7 +8,7 @@ use cynode_core::{
 };
 use cynode_db::{
     agents::{self, NewVerification, Report, Speaker},
-    handoffs,
+    handoffs::{self, Kept},
 };
 use cynode_policy::agents::Agent;
 use cynode_wire::{
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::{App, Ctx, Error, context::Told, handoffs::Subject};
 
-/// Most questions of one job that the project manager is asked.
+/// Most questions of one job that the project manager is asked; whoever asks for a person is always heard.
 const MOST_QUESTIONS: i64 = 10;
 
 /// Most bytes of data that go with a report or a checkpoint.
@@ -122,6 +122,10 @@ pub async fn report(
         }
         None => None,
     };
+    let asks = agent.job.filter(|_| kind.asks());
+    if let Some(job) = asks {
+        handoffs::one_question_at_a_time(ctx.conn(), job).await?;
+    }
     let (id, now) = (ctx.uuid(), ctx.now);
     let report = Report {
         id,
@@ -138,18 +142,13 @@ pub async fn report(
     }
     let data = json!({ "report_id": id, "kind": kind, "role": agent.role });
     ctx.record(Told::new(EventKind::AgentReported, data).project(found.project).task(task)).await?;
-    let (all, open) = match agent.job {
-        Some(job) if kind.asks() => handoffs::reports_of_job(ctx.conn(), job).await?,
-        Some(_) | None => (0, 0),
-    };
-    // One question of an agent at a time, and not without end: its reports are kept all the same.
-    if kind.asks() && agent.job.is_some() && open == 0 && all < MOST_QUESTIONS {
+    if let Some(job) = asks {
         let subject = Subject {
             user: found.created_by,
             project: found.project,
             task: Some(task),
             run: agent.run,
-            job: agent.job,
+            job: Some(job),
             thread: None,
         };
         let report = ReportView {
@@ -162,10 +161,42 @@ pub async fn report(
             details: report.details,
             reported_at: now,
         };
-        let request = HandoffRequest::Report { report };
-        crate::handoffs::hand_off(ctx, subject, None, None, &request).await?;
+        ask(ctx, job, subject, report).await?;
     }
     Ok(id)
+}
+
+/// Hands a question off: one of an agent at a time, and not without end. The rest is kept, and comes in its turn. No model is needed to
+/// ask a person, so that does not wait.
+async fn ask(ctx: &mut Ctx, job: JobId, subject: Subject, report: ReportView) -> Result<(), Error> {
+    let id = report.report_id;
+    if let Some(same) =
+        handoffs::asks_the_same(ctx.conn(), job, report.kind, &report.summary).await?
+    {
+        return Ok(handoffs::asks(ctx.conn(), same, id).await?);
+    }
+    let (all, open) = handoffs::reports_of_job(ctx.conn(), job).await?;
+    if report.kind != ReportKind::RequestHumanInput && (open > 0 || all >= MOST_QUESTIONS) {
+        return Ok(());
+    }
+    let request = HandoffRequest::Report { report };
+    let handoff = crate::handoffs::hand_off(ctx, subject, None, None, &request).await?;
+    Ok(handoffs::asks(ctx.conn(), handoff, id).await?)
+}
+
+/// Hands off what an agent asked while the question that has ended was open. Its job's questions are locked.
+pub(crate) async fn ask_next(ctx: &mut Ctx, ended: &Kept) -> Result<(), Error> {
+    let Some(job) = ended.job else { return Ok(()) };
+    let Some(report) = handoffs::unasked(ctx.conn(), job).await? else { return Ok(()) };
+    let subject = Subject {
+        user: ended.user,
+        project: ended.project,
+        task: ended.task,
+        run: ended.run,
+        job: ended.job,
+        thread: None,
+    };
+    ask(ctx, job, subject, report).await
 }
 
 /// Keeps a judgement of a task's work.

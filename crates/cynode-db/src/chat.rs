@@ -139,7 +139,7 @@ pub async fn begin(conn: &mut Conn, thread: &Thread) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Adds a turn.
+/// Adds a turn; to be called in a transaction.
 #[tracing::instrument(name = "db.chat.say", skip_all)]
 pub async fn say(
     conn: &mut Conn,
@@ -149,6 +149,12 @@ pub async fn say(
     state: &str,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
+    // First, and by itself: whoever waits for another turn must see it when it counts.
+    let locked = sqlx::query_scalar!(
+        "SELECT thread_id FROM chat_threads WHERE thread_id = $1 FOR UPDATE",
+        thread.as_uuid(),
+    );
+    locked.fetch_optional(&mut *conn).await?;
     sqlx::query!(
         "
         WITH at AS (

@@ -463,6 +463,15 @@ pub async fn lose(conn: &mut Conn, id: HandoffId) -> Result<(), DbError> {
     Ok(())
 }
 
+/// Lets questions of a job and the ends of their handoffs come one after the other; to be called in a transaction.
+pub async fn one_question_at_a_time(conn: &mut Conn, job: JobId) -> Result<(), DbError> {
+    let name = format!("cynode.questions {job}");
+    sqlx::query!("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", name)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// How many reports of a job were handed off, and how many of them are still open.
 #[tracing::instrument(name = "db.handoffs.reports_of_job", skip_all)]
 pub async fn reports_of_job(conn: &mut Conn, job: JobId) -> Result<(i64, i64), DbError> {
@@ -476,6 +485,72 @@ pub async fn reports_of_job(conn: &mut Conn, job: JobId) -> Result<(i64, i64), D
     .fetch_one(conn)
     .await?;
     Ok((row.all, row.open))
+}
+
+/// The open handoff of a job that asks the same in the same words.
+#[tracing::instrument(name = "db.handoffs.asks_the_same", skip_all)]
+pub async fn asks_the_same(
+    conn: &mut Conn,
+    job: JobId,
+    kind: ReportKind,
+    summary: &str,
+) -> Result<Option<HandoffId>, DbError> {
+    let found = sqlx::query_scalar!(
+        "
+        SELECT handoff_id FROM handoffs
+        WHERE job_id = $1 AND kind = 'report' AND ended_at IS NULL
+            AND request -> 'report' ->> 'kind' = $2 AND request -> 'report' ->> 'summary' = $3
+        LIMIT 1
+        ",
+        job.as_uuid(),
+        kind.as_str(),
+        summary,
+    );
+    Ok(found.fetch_optional(conn).await?.map(HandoffId::from_uuid))
+}
+
+/// Notes which handoff asks what a report asks.
+#[tracing::instrument(name = "db.handoffs.asks", skip_all)]
+pub async fn asks(conn: &mut Conn, id: HandoffId, report: Uuid) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE agent_reports SET handoff_id = $2 WHERE report_id = $1",
+        report,
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The newest report of a job that asks and that no handoff asks, while the job runs.
+#[tracing::instrument(name = "db.handoffs.unasked", skip_all)]
+pub async fn unasked(conn: &mut Conn, job: JobId) -> Result<Option<ReportView>, DbError> {
+    let row = sqlx::query!(
+        "
+        SELECT r.report_id, r.agent_role, u.key, r.kind, r.summary, r.details, r.reported_at
+        FROM agent_reports r JOIN jobs j ON j.job_id = r.job_id JOIN work_units u ON u.unit_id = j.unit_id
+        WHERE r.job_id = $1 AND j.state = 'running' AND r.handoff_id IS NULL
+            AND r.kind IN ('work_blocked', 'needs_clarification', 'request_human_input')
+        ORDER BY r.reported_at DESC, r.report_id DESC LIMIT 1
+        ",
+        job.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| {
+        let wrong = |column| DbError::Corrupt { table: "agent_reports", column };
+        Ok(ReportView {
+            report_id: row.report_id,
+            agent_role: AgentRole::from_name(&row.agent_role).ok_or_else(|| wrong("agent_role"))?,
+            job_id: Some(job),
+            unit: Some(row.key),
+            kind: ReportKind::from_name(&row.kind).ok_or_else(|| wrong("kind"))?,
+            summary: row.summary,
+            details: row.details,
+            reported_at: row.reported_at,
+        })
+    })
+    .transpose()
 }
 
 /// Handoffs of which nothing is heard.
@@ -936,6 +1011,34 @@ pub async fn forget_prompts(
         ",
         before,
         most,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Takes what was said out of chats that ended before `before`, at most `most`: a conversation is kept in its thread. Gives how many.
+#[tracing::instrument(name = "db.handoffs.forget_chats", skip_all)]
+pub async fn forget_chats(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    most: i64,
+) -> Result<u64, DbError> {
+    let request = HandoffRequest::Chat { messages: Vec::new() };
+    let request = serde_json::to_value(request).map_err(corrupt("handoffs", "request"))?;
+    let answer = HandoffAnswer::Chatted { content: String::new() };
+    let answer = serde_json::to_value(answer).map_err(corrupt("handoffs", "answer"))?;
+    let done = sqlx::query!(
+        "
+        UPDATE handoffs SET request = $3, answer = CASE WHEN answer IS NOT NULL THEN $4::jsonb END
+        WHERE handoff_id IN
+            (SELECT handoff_id FROM handoffs
+                WHERE kind = 'chat' AND request -> 'messages' <> '[]'::jsonb AND ended_at < $1 ORDER BY ended_at LIMIT $2)
+        ",
+        before,
+        most,
+        request,
+        answer,
     )
     .execute(conn)
     .await?;

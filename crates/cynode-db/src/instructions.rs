@@ -1,7 +1,7 @@
 //! What people told running tasks.
 
 use cynode_core::{
-    ids::{InstructionId, TaskId, UserId},
+    ids::{InstructionId, JobId, TaskId, UserId},
     workflow::instructions::InstructionKind,
 };
 
@@ -18,6 +18,29 @@ pub struct Instruction {
     pub text: Option<String>,
     /// Who said it.
     pub by: UserId,
+    /// The job whose agent is meant; none: everybody who works on the task.
+    pub job: Option<JobId>,
+}
+
+/// What kind of instruction was given under this id, if one was.
+#[tracing::instrument(name = "db.instructions.given", skip_all)]
+pub async fn given(
+    conn: &mut Conn,
+    task: TaskId,
+    id: InstructionId,
+) -> Result<Option<InstructionKind>, DbError> {
+    let found = sqlx::query_scalar!(
+        "SELECT kind FROM task_instructions WHERE instruction_id = $2 AND task_id = $1",
+        task.as_uuid(),
+        id.as_uuid(),
+    );
+    let found = found.fetch_optional(conn).await?;
+    found.map(|kind| known(&kind)).transpose()
+}
+
+fn known(kind: &str) -> Result<InstructionKind, DbError> {
+    InstructionKind::from_name(kind)
+        .ok_or(DbError::Corrupt { table: "task_instructions", column: "kind" })
 }
 
 /// Stores an instruction and wakes the run.
@@ -31,8 +54,8 @@ pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<
             WHERE task_id = $2 AND ended_at IS NULL
             RETURNING task_id
         )
-        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at)
-        SELECT $1, task_id, $3, $4, $5, clock_timestamp()
+        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, job_id)
+        SELECT $1, task_id, $3, $4, $5, clock_timestamp(), $6
         FROM told
         ",
         given.id.as_uuid(),
@@ -40,6 +63,7 @@ pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<
         given.kind.as_str(),
         given.text,
         given.by.as_uuid(),
+        given.job.map(JobId::as_uuid),
     )
     .execute(conn)
     .await?;
@@ -51,15 +75,16 @@ pub async fn give(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<
 pub async fn pass_on(conn: &mut Conn, task: TaskId, given: &Instruction) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, taken_up_at, sequence)
+        INSERT INTO task_instructions (instruction_id, task_id, kind, text, given_by, given_at, taken_up_at, sequence, job_id)
         SELECT $1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(),
-            coalesce((SELECT sequence FROM workflow_checkpoints WHERE task_id = $2), 0)
+            coalesce((SELECT sequence FROM workflow_checkpoints WHERE task_id = $2), 0), $6
         ",
         given.id.as_uuid(),
         task.as_uuid(),
         given.kind.as_str(),
         given.text,
         given.by.as_uuid(),
+        given.job.map(JobId::as_uuid),
     )
     .execute(conn)
     .await?;
@@ -84,7 +109,7 @@ pub async fn take_up(
         UPDATE task_instructions
         SET taken_up_at = clock_timestamp(), sequence = $2
         WHERE task_id = $1 AND taken_up_at IS NULL
-        RETURNING instruction_id, kind, text, given_by, number
+        RETURNING instruction_id, kind, text, given_by, number, job_id
         ",
         task.as_uuid(),
         sequence,
@@ -96,10 +121,10 @@ pub async fn take_up(
         .map(|row| {
             Ok(Instruction {
                 id: InstructionId::from_uuid(row.instruction_id),
-                kind: InstructionKind::from_name(&row.kind)
-                    .ok_or(DbError::Corrupt { table: "task_instructions", column: "kind" })?,
+                kind: known(&row.kind)?,
                 text: row.text,
                 by: UserId::from_uuid(row.given_by),
+                job: row.job_id.map(JobId::from_uuid),
             })
         })
         .collect()

@@ -629,7 +629,7 @@ pub struct Undelivered {
     pub text: Option<String>,
 }
 
-/// What the agents of these jobs were not told yet, oldest first.
+/// What the agents of these jobs were not told yet, oldest first: what their task was told, unless it is for another job.
 #[tracing::instrument(name = "db.nodes.undelivered", skip_all)]
 pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelivered>, DbError> {
     let jobs: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
@@ -638,6 +638,7 @@ pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelive
         SELECT i.instruction_id, j.job_id, i.kind, i.text
         FROM jobs j JOIN task_instructions i USING (task_id)
         WHERE j.job_id = ANY ($1) AND j.state = 'running' AND i.given_at >= j.started_at
+            AND (i.job_id IS NULL OR i.job_id = j.job_id)
             AND NOT EXISTS (SELECT FROM job_deliveries d
                 WHERE d.job_id = j.job_id AND d.instruction_id = i.instruction_id)
         ORDER BY i.number

@@ -305,6 +305,32 @@ async fn an_instruction_reaches_the_agent_at_work_and_is_given_until_it_was_pass
 }
 
 #[tokio::test]
+async fn an_instruction_to_one_job_reaches_no_other_and_what_people_say_reaches_all() {
+    let drive = Drive::new().await;
+    drive.dispatched_with(&["a", "b"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let jobs = node.claim(1, 2).await;
+    let [first, second] = jobs.as_slice() else { panic!("two jobs are given") };
+    let instructions = format!("/v1/tasks/{}/instructions", drive.task);
+    for text in ["for one", "for all"] {
+        let tell = json!({ "kind": "expand_scope", "text": text });
+        drive.admin.post(&instructions, tell).await.expect(202);
+    }
+    let only = "UPDATE task_instructions SET job_id = replace($1, 'job_', '')::uuid WHERE text = 'for one'";
+    drive.app.db.execute_with(only, first["job_id"].as_str().unwrap()).await;
+    let answer = node.heartbeat(&[first, second], json!([])).await;
+    let mut told: Vec<_> = answer["instructions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|told| (told["text"].to_string(), told["job_id"] == first["job_id"]))
+        .collect();
+    told.sort();
+    let told: Vec<_> = told.iter().map(|(text, first)| (text.as_str(), *first)).collect();
+    assert_eq!(told, [("\"for all\"", false), ("\"for all\"", true), ("\"for one\"", true)]);
+}
+
+#[tokio::test]
 async fn events_are_stored_once_in_order_and_without_secrets() {
     let drive = Drive::new().await;
     drive.dispatched_with(&["a"], &work()).await;

@@ -248,7 +248,7 @@ impl Line {
         handoffs::keep_chat(&self.app, &self.kept, LEASE_MS).await;
     }
 
-    /// Stores what was said, without secrets, and ends the handoff.
+    /// Stores what was said, without secrets, and ends the handoff with it; a failure is logged, since nobody is there to be told.
     async fn end(&self, content: String, ended: Ended) {
         let content = self.registry.redactor.text(&content).value.into_owned();
         let (state, outcome) = match ended {
@@ -259,7 +259,6 @@ impl Line {
             }
         };
         let stored = async {
-            let Some(thread) = self.kept.thread else { return Ok(()) };
             let request = crate::Request {
                 caller: None,
                 trace: self.app.environment().trace(),
@@ -267,13 +266,18 @@ impl Line {
             };
             let mut ctx = self.app.open(&request).await?;
             let now = ctx.now;
-            chat::say(ctx.conn(), thread, "assistant", &content, state, now).await?;
+            if let Some(thread) = self.kept.thread {
+                chat::say(ctx.conn(), thread, "assistant", &content, state, now).await?;
+            }
+            handoffs::end_chat(&mut ctx, &self.kept, outcome).await?;
             self.app.commit(ctx).await
         };
         if let Err(error) = stored.await {
-            complain(&error, "what the project manager said could not be stored");
+            complain(
+                &error,
+                "what the project manager said could not be stored; the chat ends by itself",
+            );
         }
-        handoffs::end_chat(&self.app, &self.kept, outcome).await;
     }
 }
 

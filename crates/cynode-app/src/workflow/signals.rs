@@ -2,7 +2,7 @@
 
 use cynode_core::{
     events::EventKind,
-    ids::{InstructionId, TaskId, WaitId},
+    ids::{AgentTokenId, InstructionId, JobId, TaskId, WaitId},
     roles::Role,
     tasks::{Task, TaskState},
     workflow::{
@@ -10,13 +10,18 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_db::{agent_tokens, budgets, instructions, jobs, tasks, units, waits, workflow};
+use cynode_db::{
+    agent_tokens, budgets,
+    handoffs::{self, Kept},
+    instructions, jobs, tasks, units, waits, workflow,
+};
 use cynode_wire::{
-    handoffs::Revision,
+    handoffs::{HandoffKind, Revision},
     timeline::{AnswerQuestion, Approve, Instruct, Instructed},
     workflow::Resolution,
 };
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::{Ctx, Error, context::Told};
 
@@ -40,6 +45,47 @@ const fn has_ended(task: &Task) -> bool {
 /// Tells a task something. A stop and the end of a pause take effect at once, the rest at the next step.
 #[tracing::instrument(name = "app.workflow.instruct", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
 pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Instructed, Error> {
+    say(ctx, id, body, None).await
+}
+
+/// What an agent tells a task. An answer to a report is for the job that reported, and is one, however often its handoff is begun.
+#[tracing::instrument(name = "app.workflow.reply", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
+pub async fn reply(
+    ctx: &mut Ctx,
+    agent: AgentTokenId,
+    id: TaskId,
+    body: &Instruct,
+) -> Result<Instructed, Error> {
+    let handoff = match handoffs::of_token(ctx.conn(), agent).await? {
+        Some(handoff) => handoffs::get(ctx.conn(), handoff).await?,
+        None => None,
+    };
+    let report = handoff.filter(|kept| kept.kind == HandoffKind::Report);
+    say(ctx, id, body, report.as_ref()).await
+}
+
+/// The instruction that answers a report: the same whenever it is given.
+fn answer_to(report: &Kept) -> InstructionId {
+    let digest = Sha256::digest(format!("{} instruction", report.id));
+    let bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
+    InstructionId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+/// The job that is told; whoever does not work any more is told nothing.
+async fn asker(ctx: &mut Ctx, report: &Kept) -> Result<Option<JobId>, Error> {
+    let Some(job) = report.job else { return Ok(None) };
+    match handoffs::running_unit(ctx.conn(), job).await? {
+        Some(_) => Ok(Some(job)),
+        None => Err(Error::Conflict("the job that asked has ended: nobody is left to be told")),
+    }
+}
+
+async fn say(
+    ctx: &mut Ctx,
+    id: TaskId,
+    body: &Instruct,
+    report: Option<&Kept>,
+) -> Result<Instructed, Error> {
     let task = steered(ctx, id).await?;
     let kind = body.kind;
     if kind.needs_text() && body.text.is_none() {
@@ -48,12 +94,20 @@ pub async fn instruct(ctx: &mut Ctx, id: TaskId, body: &Instruct) -> Result<Inst
     let by = ctx.caller()?.user;
     let person = ctx.caller()?.bounds.is_none();
     unmarked(body.text.as_ref().map(|text| text.as_str()))?;
-    let given = instructions::Instruction {
-        id: InstructionId::from_uuid(ctx.uuid()),
-        kind,
-        text: body.text.as_ref().map(ToString::to_string),
-        by,
+    let (instruction, job) = match report {
+        Some(report) => {
+            let answer = answer_to(report);
+            // The task is locked, so nobody gives it in between.
+            if let Some(kind) = instructions::given(ctx.conn(), id, answer).await? {
+                let instruction_id = (kind.steering() != Steering::Stop).then_some(answer);
+                return Ok(Instructed { instruction_id, kind, state: task.state.name() });
+            }
+            (answer, asker(ctx, report).await?)
+        }
+        None => (InstructionId::from_uuid(ctx.uuid()), None),
     };
+    let text = body.text.as_ref().map(ToString::to_string);
+    let given = instructions::Instruction { id: instruction, kind, text, by, job };
     if kind.steering() == Steering::Stop {
         let task = stop(ctx, task).await?;
         if given.text.is_some() {
@@ -117,7 +171,7 @@ pub(crate) async fn pause(
     };
     let kind = InstructionKind::Pause;
     let id = InstructionId::from_uuid(ctx.uuid());
-    let given = instructions::Instruction { id, kind, text: Some(why.to_owned()), by };
+    let given = instructions::Instruction { id, kind, text: Some(why.to_owned()), by, job: None };
     instructions::give(ctx.conn(), task.id, &given).await?;
     told(ctx, &task, kind, Some(given.id)).await.map(|_| ())
 }

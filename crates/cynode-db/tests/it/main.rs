@@ -1,5 +1,6 @@
 //! Queries and constraints on a real database.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod chat;
 mod partitions;
 mod schema;

@@ -50,6 +50,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "taken",
         "own models",
         "askers",
+        "told",
     ];
     assert_eq!(pending, all);
 }
@@ -62,7 +63,7 @@ async fn migrating_again_changes_nothing() {
 }
 
 /// A user 1 and a project 2, for rows that refer to them.
-async fn populate(db: &TestDb) {
+pub(crate) async fn populate(db: &TestDb) {
     db.execute(
         "INSERT INTO users (user_id, handle, display_name, state, created_at, updated_at)
          VALUES ('00000000-0000-0000-0000-000000000001', 'ada', 'Ada', 'active', now(), now())",

@@ -444,14 +444,15 @@ async fn effective(call: Invocation, OneTask { task_id }: OneTask) -> Result<Val
     Ok(json!(view))
 }
 
-/// What a person or the manager may tell a running task; used by `pm.instruct`.
+/// What the manager may tell a running task; used by `pm.instruct`.
 pub(super) async fn instruct(
     call: Invocation,
     task: TaskId,
     body: cynode_wire::timeline::Instruct,
 ) -> Result<Value, ToolError> {
+    let agent = call.agent.token;
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { signals::instruct(ctx, task, &body).await })
+        Box::pin(async move { signals::reply(ctx, agent, task, &body).await })
     });
     value(&answer.await?)
 }

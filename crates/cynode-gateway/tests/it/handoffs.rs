@@ -578,6 +578,151 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
     assert_eq!(claim(&manager).await, Value::Null, "what needs no decision is not handed off");
 }
 
+/// Lets nothing be heard of whoever works on handoffs, and gives them to the next.
+async fn lost(bench: &Bench) {
+    let silent = "UPDATE handoffs SET lease_expires_at = now() - interval '1 second' WHERE state = 'claimed'";
+    bench.app.db.execute(silent).await;
+    sweep::tidy(&bench.app.app, false).await.unwrap();
+    bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+}
+
+#[tokio::test]
+async fn a_report_is_answered_once_and_to_its_job_however_often_its_handoff_is_begun() {
+    let bench = Bench::new().await;
+    let ids = jobs(&bench).await;
+    bench.app.db.execute(RUNNING).await;
+    let developer = bench.agent_with("developer", json!({ "job_id": ids[0] })).await;
+    let asks = json!({ "task_id": bench.task, "kind": "request_human_input", "summary": "red?" });
+    given(&developer, "pm.report", asks).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let pause = json!({ "task_id": bench.task, "kind": "pause", "text": "red?" });
+    let first = claim(&manager).await;
+    let agent = bench.at_gate(first["token"].as_str().unwrap()).await;
+    let told = given(&agent, "pm.instruct", pause.clone()).await;
+    lost(&bench).await;
+    let steer = format!("/v1/tasks/{}/instructions", bench.task);
+    bench.admin.post(&steer, json!({ "kind": "continue", "text": "red" })).await.expect(202);
+    let wakes = "SELECT wakes::text || ' ' || instructions_waiting FROM workflow_runs";
+    let before = bench.app.db.texts(wakes).await;
+    let second = claim(&manager).await;
+    assert_eq!((&second["handoff_id"], &second["attempt"]), (&first["handoff_id"], &json!(2)));
+    let agent = bench.at_gate(second["token"].as_str().unwrap()).await;
+    assert_eq!(given(&agent, "pm.instruct", pause).await, told, "the same answer");
+    assert_eq!(bench.app.db.texts(wakes).await, before, "and no second effect");
+    let kept = "SELECT kind || ' ' || coalesce('job_' || replace(job_id::text, '-', ''), 'all') FROM task_instructions ORDER BY number";
+    assert_eq!(
+        bench.app.db.texts(kept).await,
+        [format!("pause {}", ids[0]), "continue all".into()]
+    );
+}
+
+#[tokio::test]
+async fn an_answer_to_a_job_that_has_ended_is_refused() {
+    let bench = Bench::new().await;
+    let ids = jobs(&bench).await;
+    bench.app.db.execute(RUNNING).await;
+    let developer = bench.agent_with("developer", json!({ "job_id": ids[0] })).await;
+    let asks = json!({ "task_id": bench.task, "kind": "needs_clarification", "summary": "red?" });
+    given(&developer, "pm.report", asks).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let handoff = claim(&manager).await;
+    let ended = "UPDATE jobs SET state = 'lost', ended_at = now() WHERE job_id = replace($1, 'job_', '')::uuid";
+    bench.app.db.execute_with(ended, &ids[0]).await;
+    let agent = bench.at_gate(handoff["token"].as_str().unwrap()).await;
+    let told = json!({ "task_id": bench.task, "kind": "continue", "text": "red" });
+    assert_eq!(verdict(&agent, "pm.instruct", told).await, "failed conflict");
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM task_instructions").await, 0);
+}
+
+#[tokio::test]
+async fn who_asks_for_a_person_does_not_wait_and_what_else_was_asked_comes_in_its_turn() {
+    let bench = Bench::new().await;
+    let ids = jobs(&bench).await;
+    bench.app.db.execute(RUNNING).await;
+    let developer = bench.agent_with("developer", json!({ "job_id": ids[0] })).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let report = async |kind: &str, summary: &str| {
+        let report = json!({ "task_id": bench.task, "kind": kind, "summary": summary });
+        given(&developer, "pm.report", report).await;
+    };
+    let asked = |handoff: &Value| handoff["request"]["report"]["summary"].clone();
+    let answered = async |handoff: &Value| {
+        let answer = complete(handoff, json!({ "answer": "replied", "note": "told" }));
+        given(&manager, "handoff.complete", answer).await;
+    };
+    report("needs_clarification", "which colour?").await;
+    report("work_blocked", "no compiler").await;
+    report("request_human_input", "may I?").await;
+    report("request_human_input", "may I?").await;
+    let (first, person) = (claim(&manager).await, claim(&manager).await);
+    assert_eq!((asked(&first), asked(&person)), (json!("which colour?"), json!("may I?")));
+    assert_eq!(claim(&manager).await, Value::Null, "the rest waits, and nothing is asked twice");
+    answered(&person).await;
+    assert_eq!(claim(&manager).await, Value::Null, "one question is open still");
+    answered(&first).await;
+    let kept = claim(&manager).await;
+    assert_eq!(asked(&kept), json!("no compiler"));
+    answered(&kept).await;
+    assert_eq!(claim(&manager).await, Value::Null);
+    for number in 3..10 {
+        report("needs_clarification", &number.to_string()).await;
+        answered(&claim(&manager).await).await;
+    }
+    report("needs_clarification", "one too many").await;
+    assert_eq!(claim(&manager).await, Value::Null, "the manager is not asked without end");
+    report("request_human_input", "help").await;
+    assert_eq!(asked(&claim(&manager).await), json!("help"));
+}
+
+#[tokio::test]
+async fn a_run_is_not_woken_by_a_handoff_that_is_only_tried_again() {
+    let bench = Bench::new().await;
+    asked(&bench).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let wakes = async || bench.app.db.number("SELECT wakes FROM workflow_runs").await;
+    let before = wakes().await;
+    let fail = |handoff: &Value, transient: bool| {
+        json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"],
+            "transient": transient, "why": "the provider is away" })
+    };
+    let handoff = claim(&manager).await;
+    let state = given(&manager, "handoff.fail", fail(&handoff, true)).await["state"].clone();
+    assert_eq!((state, wakes().await), (json!("queued"), before));
+    bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+    claim(&manager).await;
+    lost(&bench).await;
+    assert_eq!(wakes().await, before, "nor when nothing was heard of whoever worked on it");
+    let handoff = claim(&manager).await;
+    let state = given(&manager, "handoff.fail", fail(&handoff, false)).await["state"].clone();
+    assert_eq!((state, wakes().await), (json!("failed"), before + 1));
+}
+
+#[tokio::test]
+async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can_be_read() {
+    let bench = Bench::new().await;
+    let chats = "
+        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, answer, failure, due_at, trace_id, created_at, ended_at)
+        SELECT gen_random_uuid(), 'chat', 'project_manager', state, created_by, project_id, false, '',
+            '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', answer, NULL, now(), '', now(), ended_at
+        FROM projects, (VALUES ('done', '{\"answer\": \"chatted\", \"content\": \"good day\"}'::jsonb, timestamptz '2000-01-01'),
+            ('failed', NULL, '2000-01-01'), ('queued', NULL, NULL)) AS chat (state, answer, ended_at)";
+    bench.app.db.execute(chats).await;
+    cynode_app::maintenance::once(&bench.app.app).await.unwrap();
+    let kept = "SELECT state || ' ' || jsonb_array_length(request -> 'messages') || ' ' || coalesce(answer ->> 'content', 'none') FROM handoffs ORDER BY 1";
+    assert_eq!(bench.app.db.texts(kept).await, ["done 0 ", "failed 0 none", "queued 1 none"]);
+    let done =
+        "SELECT 'hof_' || replace(handoff_id::text, '-', '') FROM handoffs WHERE state = 'done'";
+    let path = format!("/v1/handoffs/{}", bench.app.db.texts(done).await[0]);
+    let seen = bench.admin.get(&path).await.expect(200).json();
+    assert_eq!(
+        (&seen["request"], &seen["answer"]),
+        (
+            &json!({ "kind": "chat", "messages": [] }),
+            &json!({ "answer": "chatted", "content": "" })
+        )
+    );
+}
+
 #[tokio::test]
 async fn units_are_assigned_once_each_to_agents_that_work_in_sandboxes() {
     let bench = Bench::new().await;

@@ -1,0 +1,42 @@
+use cynode_core::ids::{ProjectId, ThreadId, UserId};
+use cynode_db::chat::{self, Message, Thread};
+use cynode_testkit::{NOW, TestDb};
+use uuid::Uuid;
+
+#[tokio::test]
+async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
+    let db = TestDb::new().await;
+    crate::schema::populate(&db).await;
+    let thread = Thread {
+        id: ThreadId::from_uuid(Uuid::from_u128(3)),
+        user: UserId::from_uuid(Uuid::from_u128(1)),
+        project: ProjectId::from_uuid(Uuid::from_u128(2)),
+        title: "hello".into(),
+        created_at: NOW,
+        updated_at: NOW,
+    };
+    let mut conn = db.conn().await;
+    chat::begin(&mut conn, &thread).await.unwrap();
+    let (mut first, mut second) = (db.begin().await, db.begin().await);
+    chat::say(&mut first, thread.id, "user", "one", "whole", NOW).await.unwrap();
+    let later = async {
+        chat::say(&mut second, thread.id, "user", "two", "whole", NOW).await.unwrap();
+        second.commit().await.unwrap();
+    };
+    let earlier = async {
+        // The other one waits for this one, and has looked at what was said already.
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while db.number(waits).await == 0 {}
+        first.commit().await.unwrap();
+    };
+    tokio::join!(later, earlier);
+    let said = |number: i64, content: &str| Message {
+        number,
+        role: "user".into(),
+        content: content.into(),
+        state: "whole".into(),
+        at: NOW,
+    };
+    let messages = chat::messages(&mut conn, thread.id).await.unwrap();
+    assert_eq!(messages, [said(1, "one"), said(2, "two")]);
+}
