@@ -50,6 +50,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "taken",
         "own models",
         "askers",
+        "parked",
     ];
     assert_eq!(pending, all);
 }
