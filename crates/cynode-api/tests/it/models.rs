@@ -5,6 +5,7 @@ use cynode_core::{ids::ProjectId, roles::Role};
 use cynode_models::talk::Usage;
 use cynode_testkit::{
     Client, Reply, TestApp,
+    forges::{ForgeKind, REPOSITORY, TOKEN, TestForge},
     provider::{Behaviour, TestProvider},
 };
 use http_body_util::BodyExt;
@@ -625,6 +626,37 @@ async fn secrets_do_not_reach_the_provider_whichever_kind_they_are() {
     assert!(sent.contains("please"), "{sent}");
     let calls = admin.get("/v1/usage/calls").await.expect(200).json();
     assert_eq!(calls["items"][0]["redactions"], 3);
+}
+
+#[tokio::test]
+async fn secrets_of_forges_and_channels_do_not_reach_the_provider_from_when_they_are_set() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "messages", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    ask(&admin, chat("small", "hi")).await.expect(200);
+    let secrets = [TOKEN, "a-secret-of-some-length", "quiet-evening-words"];
+    let project = app.project(&admin, "web").await;
+    let forge = TestForge::serve(ForgeKind::Gitea).await;
+    let remote = json!({
+        "forge": forge.kind.as_str(), "url": forge.clone_url(), "repository": REPOSITORY, "default_branch": "main",
+        "credential": secrets[0], "webhook_secret": secrets[1], "intake": { "label": "cynode", "assign_to_us": true },
+    });
+    admin.put(&format!("/v1/projects/{project}/remote"), remote).await.expect(200);
+    let text = secrets.join(" and ");
+    ask(&admin, chat("small", &text)).await.expect(200);
+    let sent = provider.sent()[1].body.to_string();
+    assert_eq!(secrets.map(|secret| sent.contains(secret)), [false, false, true], "{sent}");
+    let value = json!({ "value": true, "expected_version": 0 });
+    admin.put("/v1/settings/notifications.allow_private", value).await.expect(200);
+    let channel = json!({
+        "name": "bell", "kind": "ntfy", "address": "http://127.0.0.1:9/topic", "secret": secrets[2],
+    });
+    admin.post("/v1/notification-channels", channel).await.expect(201);
+    ask(&admin, chat("small", &text)).await.expect(200);
+    let sent = provider.sent()[2].body.to_string();
+    assert_eq!(secrets.map(|secret| sent.contains(secret)), [false; 3], "{sent}");
 }
 
 #[tokio::test]
