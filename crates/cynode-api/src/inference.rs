@@ -2,11 +2,11 @@
 //!
 //! The user-facing port takes sessions and API keys, the internal port takes tokens of agents.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::{Body, Bytes, HttpBody as _},
     extract::{DefaultBodyLimit, FromRequest, Request as HttpRequest, State},
     http::{Extensions, HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
@@ -23,6 +23,7 @@ use cynode_app::{
 use cynode_core::{ids::ProjectId, trace::TraceId};
 use futures::stream;
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{AppState, extract::Path, middleware};
@@ -32,6 +33,15 @@ const MOST_BYTES: usize = 48 * 1024 * 1024;
 
 /// Most commas in it.
 const MOST_COMMAS: usize = 2_000_000;
+
+const MIB: usize = 1024 * 1024;
+
+/// How many MiB of large questions may be read at once, by all doors together.
+static ROOM: Semaphore = Semaphore::const_new(512);
+
+/// How long a large question waits until there is room for it, and how long it may then take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+const READING: Duration = Duration::from_mins(2);
 
 /// Who is let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,25 +115,60 @@ async fn ask(
     let (parts, body) = request.into_parts();
     let who = doorway.who(&parts.headers, trace).await?;
     let headers = forwarded(&parts.headers);
-    let request = HttpRequest::from_parts(parts, body);
-    let body = Bytes::from_request(request, &()).await.map_err(|rejection| {
+    let (body, size) = read(HttpRequest::from_parts(parts, body)).await?;
+    let mut question = Question::new(dialect, body, size, who, trace, headers);
+    question.left = left.unwrap_or_default();
+    inference::ask(&doorway.state.app, question).await
+}
+
+/// What is asked, and how many bytes it had. Of these none is left.
+async fn read(request: HttpRequest) -> Result<(Value, usize), ModelError> {
+    let most = request.body().size_hint().upper();
+    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MOST_BYTES);
+    let room = room(&ROOM, most, PATIENCE).await?;
+    let reading = Bytes::from_request(request, &());
+    let body = match room {
+        None => reading.await,
+        // Whoever dawdles does not keep the room from others.
+        Some(_) => tokio::time::timeout(READING, reading).await.map_err(|_| {
+            ModelError::new(Kind::Timeout, "the body took longer to come than is waited for")
+        })?,
+    };
+    let body = body.map_err(|rejection| {
         let kind = match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
             _ => Kind::BadRequest,
         };
         ModelError::new(kind, "the body could not be read, or is larger than is taken here")
     })?;
-    let size = body.len();
     // Text is long; a list of a million things is an attack.
     if body.split(|byte| *byte == b',').nth(MOST_COMMAS).is_some() {
         return Err(ModelError::new(Kind::TooLarge, "the body has too many parts"));
     }
-    let body: Value = serde_json::from_slice(&body).map_err(|error| {
+    let value = serde_json::from_slice(&body).map_err(|error| {
         ModelError::new(Kind::BadRequest, format!("the body is not JSON: {error}"))
     })?;
-    let mut question = Question::new(dialect, body, size, who, trace, headers);
-    question.left = left.unwrap_or_default();
-    inference::ask(&doorway.state.app, question).await
+    Ok((value, body.len()))
+}
+
+/// Room for a question of so many bytes; a small one needs none.
+async fn room(
+    of: &Semaphore,
+    bytes: usize,
+    patience: Duration,
+) -> Result<Option<SemaphorePermit<'_>>, ModelError> {
+    if bytes <= MIB {
+        return Ok(None);
+    }
+    let wanted = u32::try_from(bytes.min(MOST_BYTES).div_ceil(MIB)).unwrap_or(u32::MAX);
+    match tokio::time::timeout(patience, of.acquire_many(wanted)).await {
+        Ok(Ok(room)) => Ok(Some(room)),
+        Ok(Err(_)) | Err(_) => {
+            let told = "too many large questions are being read at once; ask again";
+            let error = ModelError::new(Kind::RateLimited, told);
+            Err(error.with_retry_after(Duration::from_secs(1)))
+        }
+    }
 }
 
 fn forwarded(headers: &HeaderMap) -> Vec<(String, String)> {
@@ -290,16 +335,41 @@ async fn count_tokens(State(doorway): State<Doorway>, request: HttpRequest) -> R
     let counted = async {
         let (parts, body) = request.into_parts();
         doorway.who(&parts.headers, trace).await?;
-        let request = HttpRequest::from_parts(parts, body);
-        let body = Bytes::from_request(request, &()).await;
-        let body =
-            body.map_err(|_| ModelError::new(Kind::BadRequest, "the body could not be read"))?;
-        let body: Value = serde_json::from_slice(&body)
-            .map_err(|_| ModelError::new(Kind::BadRequest, "the body is not JSON"))?;
+        let (body, _) = read(HttpRequest::from_parts(parts, body)).await?;
         Ok(inference::count(&body))
     };
     match counted.await {
         Ok(tokens) => axum::Json(json!({ "input_tokens": tokens })).into_response(),
         Err(error) => refused(Dialect::Messages, &error, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many MiB are left while a question of so many bytes is read.
+    async fn left(of: &Semaphore, bytes: usize) -> Result<usize, ModelError> {
+        let room = room(of, bytes, Duration::ZERO).await?;
+        let left = of.available_permits();
+        drop(room);
+        Ok(left)
+    }
+
+    #[tokio::test]
+    async fn large_questions_are_read_while_there_is_room_and_small_ones_always() {
+        let of = Semaphore::new(50);
+        let told = "too many large questions are being read at once; ask again";
+        let full =
+            ModelError::new(Kind::RateLimited, told).with_retry_after(Duration::from_secs(1));
+        assert_eq!(left(&of, MIB).await, Ok(50));
+        assert_eq!(left(&of, MIB + 1).await, Ok(48));
+        assert_eq!(left(&of, usize::MAX).await, Ok(2));
+        let held = room(&of, MOST_BYTES, Duration::ZERO).await.unwrap();
+        assert_eq!(left(&of, 3 * MIB).await, Err(full));
+        assert_eq!(left(&of, 2 * MIB).await, Ok(0));
+        assert_eq!(left(&of, MIB).await, Ok(2));
+        drop(held);
+        assert_eq!(left(&of, 3 * MIB).await, Ok(47));
     }
 }

@@ -55,6 +55,7 @@ pub use cynode_models::{
 };
 pub use managing::ManagerPlace;
 pub use question::{Header, Question, Who};
+pub(crate) use refusing::pause_parked;
 
 use crate::{App, Error, Request, agents, context::Told, error::complain, tokens::Presented};
 use answering::{Accepting, Recorder, passed_on, told_at_once};

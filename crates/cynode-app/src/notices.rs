@@ -11,7 +11,7 @@ use cynode_core::{
     roles::Role,
 };
 use cynode_db::{
-    Conn,
+    Conn, models,
     notices::{self, Channel, Filter, Notification, Owner},
     settings,
 };
@@ -23,6 +23,7 @@ use cynode_wire::{
     },
     page::{Page, PageRequest},
 };
+use secrecy::SecretString;
 use serde_json::json;
 use time::Duration;
 use url::Url;
@@ -170,6 +171,17 @@ fn seal(ctx: &Ctx, keys: &Keys, id: ChannelId, secret: &str) -> Result<Vec<u8>, 
     keys.seal(ctx.environment(), &place(id), secret.as_bytes())
 }
 
+/// The secrets of a channel: the one that holds, and the one before it.
+pub(crate) fn opened(channel: &Channel, keys: &Keys) -> Result<Vec<SecretString>, Error> {
+    let old = channel.old.as_ref().map(|(old, _)| old);
+    let open = |sealed: &Vec<u8>| -> Result<SecretString, Error> {
+        let opened = keys.open(&place(channel.id), sealed)?;
+        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
+        Ok(text.into())
+    };
+    channel.sealed.iter().chain(old).map(open).collect()
+}
+
 /// Adds a way to be told. Everybody may for themselves, admins for their project or the installation.
 #[tracing::instrument(name = "app.notices.create_channel", skip_all)]
 pub async fn create_channel(
@@ -203,6 +215,10 @@ pub async fn create_channel(
     };
     let now = ctx.now;
     notices::set_channel(ctx.conn(), &channel, now).await?;
+    if channel.sealed.is_some() {
+        // Whoever asks models knows the new secret from now on.
+        models::changed(ctx.conn()).await?;
+    }
     changed(ctx, &channel, "added").await?;
     Ok(ChannelWithSecret { channel: view(channel), secret: secret.filter(|_| new).map(SecretText) })
 }
@@ -312,6 +328,7 @@ pub async fn update_channel(
         let sealed = seal(ctx, &gate.keys, id, &new)?;
         channel.old = channel.sealed.replace(sealed).map(|old| (old, ctx.now + ROTATION));
         secret = Some(SecretText(new));
+        models::changed(ctx.conn()).await?;
     }
     let now = ctx.now;
     notices::set_channel(ctx.conn(), &channel, now).await?;
@@ -326,6 +343,8 @@ pub async fn update_channel(
 #[tracing::instrument(name = "app.notices.remove_channel", skip_all, fields(channel.id = %id))]
 pub async fn remove_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
     let channel = permitted(ctx, id).await?;
+    // Before the channel goes: those who tell of a change of models look at channels after it.
+    models::changed(ctx.conn()).await?;
     notices::remove_channel(ctx.conn(), id).await?;
     changed(ctx, &channel, "removed").await
 }

@@ -12,7 +12,7 @@ use cynode_core::{
     roles::Role,
 };
 use cynode_db::{
-    DbError,
+    DbError, models,
     remotes::{self, Remote},
     repositories::{self, Repository},
 };
@@ -125,11 +125,11 @@ fn place(what: &str, project: ProjectId) -> Vec<u8> {
 }
 
 impl Keys {
-    fn credential(&self, remote: &Remote) -> Result<SecretString, Error> {
+    pub(crate) fn credential(&self, remote: &Remote) -> Result<SecretString, Error> {
         self.secret("credential", remote.project, &remote.credential)
     }
 
-    fn webhook_secret(&self, remote: &Remote) -> Result<SecretString, Error> {
+    pub(crate) fn webhook_secret(&self, remote: &Remote) -> Result<SecretString, Error> {
         self.secret("webhook", remote.project, &remote.webhook_secret)
     }
 
@@ -382,6 +382,8 @@ async fn store(
         }
         result => result?,
     }
+    // Whoever asks models knows the new secrets from now on.
+    models::changed(ctx.conn()).await?;
     if let Some(head) = found.head {
         let default_branch = remote.default_branch.clone();
         let (imported_by, imported_at) = (set_by, ctx.now);
@@ -438,6 +440,7 @@ pub async fn remove(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
     if !remotes::remove(ctx.conn(), project).await? {
         return Err(Error::not_found("remote of project", project));
     }
+    models::changed(ctx.conn()).await?;
     let told = Told::new(EventKind::RemoteSet, json!({ "change": "removed" }));
     ctx.record(told.project(project)).await
 }

@@ -117,6 +117,7 @@ pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
         && settings::get(&mut conn, &key).await?.is_some_and(|set| set.value == json!(true));
     drop(conn);
     crate::handoffs::sweep(app, &request, BATCH).await?;
+    crate::inference::pause_parked(app, &request, BATCH).await?;
     for (wait, task) in expired {
         let mut ctx = app.open(&request).await?;
         workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;

@@ -138,6 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_any_kind_is_taken_out_of_what_a_model_reads() {
+        let rules = cynode_models::redact::Rules::new().unwrap();
+        let key = cynode_models::redact::FingerprintKey::new([7; 32]);
+        let redactor = cynode_models::redact::Redactor::new(rules, key, []).unwrap();
+        let environment = Environment::system();
+        for kind in TokenKind::ALL {
+            let text = format!("use {} please", issue(kind, &environment).0.0);
+            let redacted = redactor.text(&text);
+            let found: Vec<_> = redacted.found.iter().collect();
+            assert_eq!(found, [("cynode_token", 1)], "{kind:?}");
+        }
+    }
+
+    #[test]
     fn two_tokens_are_never_alike() {
         let environment = Environment::system();
         let tokens: std::collections::HashSet<_> =

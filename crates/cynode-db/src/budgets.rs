@@ -76,7 +76,7 @@ pub enum Reserved {
     Held,
     /// A ceiling would be passed.
     Full(BudgetId),
-    /// The task may not think now; whether it was found out by this call.
+    /// The task may not think now; whether nobody was told of it yet.
     Parked(Park, bool),
     /// The registry has changed since.
     Stale,
@@ -361,7 +361,7 @@ pub async fn remove(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
 
-/// Lets a task rest until a provider's quota is renewed, if it does not rest already.
+/// Lets a task rest until a provider's quota is renewed, if it does not rest already. Whoever does it tells of it at once.
 #[tracing::instrument(name = "db.budgets.park", skip_all, fields(task.id = %task))]
 pub async fn park_task(
     conn: &mut Conn,
@@ -371,8 +371,8 @@ pub async fn park_task(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        INSERT INTO task_parks AS p (task_id, kind, reason, until, parked_at) VALUES ($1, $2, $3, $4, $5)
-        ON CONFLICT (task_id) DO UPDATE SET kind = $2, reason = $3, until = $4, parked_at = $5
+        INSERT INTO task_parks AS p (task_id, kind, reason, until, parked_at, told_at) VALUES ($1, $2, $3, $4, $5, $5)
+        ON CONFLICT (task_id) DO UPDATE SET kind = $2, reason = $3, until = $4, parked_at = $5, told_at = $5
         WHERE p.until < $5
         ",
         task.as_uuid(),
@@ -382,6 +382,33 @@ pub async fn park_task(
         now,
     );
     Ok(done.execute(conn).await?.rows_affected() == 1)
+}
+
+/// Notes that people are told of a parked task. Gives whether they were not, which only one who asks hears.
+#[tracing::instrument(name = "db.budgets.tell_park", skip_all, fields(task.id = %task))]
+pub async fn tell_park(
+    conn: &mut Conn,
+    task: TaskId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "UPDATE task_parks SET told_at = $2 WHERE task_id = $1 AND told_at IS NULL",
+        task.as_uuid(),
+        now,
+    );
+    Ok(done.execute(conn).await?.rows_affected() == 1)
+}
+
+/// Parked tasks of which nobody was told: whoever found it out has died.
+#[tracing::instrument(name = "db.budgets.untold_parks", skip_all)]
+pub async fn untold_parks(conn: &mut Conn, most: i64) -> Result<Vec<(TaskId, Park)>, DbError> {
+    let rows = sqlx::query!(
+        "SELECT task_id, kind, reason, until FROM task_parks WHERE told_at IS NULL ORDER BY task_id LIMIT $1",
+        most,
+    );
+    let rows = rows.fetch_all(conn).await?.into_iter();
+    rows.map(|row| Ok((TaskId::from_uuid(row.task_id), park(&row.kind, row.reason, row.until)?)))
+        .collect()
 }
 
 /// Why a task may not think now, if it may not.

@@ -231,6 +231,25 @@ pub async fn channels(
     .collect()
 }
 
+/// The channels that have a secret, whosever they are.
+#[tracing::instrument(name = "db.notices.sealed_channels", skip_all)]
+pub async fn sealed_channels(conn: &mut Conn) -> Result<Vec<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        SELECT channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds, min_gap_seconds,
+            enabled, disabled_reason, created_by, created_at
+        FROM notification_channels WHERE sealed IS NOT NULL
+        ORDER BY channel_id
+        ",
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Channel::try_from)
+    .collect()
+}
+
 /// How many channels a user has.
 #[tracing::instrument(name = "db.notices.count_channels", skip_all)]
 pub async fn count_channels(conn: &mut Conn, user: UserId) -> Result<i64, DbError> {

@@ -163,6 +163,20 @@ pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Remote>, 
     row.fetch_optional(conn).await?.map(Remote::try_from).transpose()
 }
 
+/// The remotes of all projects.
+#[tracing::instrument(name = "db.remotes.list", skip_all)]
+pub async fn list(conn: &mut Conn) -> Result<Vec<Remote>, DbError> {
+    let rows = sqlx::query_as!(
+        Row,
+        "
+        SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
+            from_anyone, poll_seconds, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
+        FROM project_remotes ORDER BY project_id
+        ",
+    );
+    rows.fetch_all(conn).await?.into_iter().map(Remote::try_from).collect()
+}
+
 /// Takes the remote of a project away, with its credential. Gives whether there was one.
 #[tracing::instrument(name = "db.remotes.remove", skip_all)]
 pub async fn remove(conn: &mut Conn, project: ProjectId) -> Result<bool, DbError> {

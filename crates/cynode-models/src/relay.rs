@@ -14,6 +14,25 @@ use crate::{
 /// Most bytes of one event.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
+/// Most bytes of one answer: what is gathered, held back or translated of it is in memory.
+pub const MOST_ANSWER: usize = 64 * 1024 * 1024;
+
+/// Counts the bytes of an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meter(usize);
+
+impl Meter {
+    /// Takes the next bytes, unless the answer is too long.
+    pub fn count(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        self.0 = self.0.saturating_add(bytes.len());
+        if self.0 > MOST_ANSWER {
+            let told = format!("the provider's answer is longer than {MOST_ANSWER} bytes");
+            return Err(ModelError::new(Kind::Upstream, told));
+        }
+        Ok(())
+    }
+}
+
 /// One answer on its way.
 #[derive(Debug)]
 pub struct Relay {
@@ -22,6 +41,7 @@ pub struct Relay {
     parser: Parser,
     events: Vec<SseEvent>,
     observer: Observer,
+    meter: Meter,
     way: Way,
 }
 
@@ -82,13 +102,15 @@ impl Relay {
         };
         let parser = Parser::new(MOST_BYTES);
         let observer = Observer::new(provider);
-        Self { client, reply, parser, events: Vec::new(), observer, way }
+        let (events, meter) = (Vec::new(), Meter::default());
+        Self { client, reply, parser, events, observer, meter, way }
     }
 
     /// What the client gets for the next bytes of the provider.
     pub fn push(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
         let too_long =
             |error: crate::sse::TooLong| ModelError::new(Kind::Upstream, error.to_string());
+        self.meter.count(&bytes)?;
         self.parser.push(&bytes, &mut self.events).map_err(too_long)?;
         let mut out = BytesMut::new();
         for event in self.events.drain(..) {
@@ -158,20 +180,32 @@ pub struct Gathering {
     parser: Parser,
     reader: StreamReader,
     gather: Gather,
-    failed: bool,
+    meter: Meter,
+    failed: Option<ModelError>,
 }
 
 impl Gathering {
     /// Nothing of an answer in that dialect yet.
     pub fn new(provider: Dialect) -> Self {
         let (parser, reader) = (Parser::new(MOST_BYTES), StreamReader::new(provider));
-        Self { parser, reader, gather: Gather::default(), failed: false }
+        let (gather, meter) = (Gather::default(), Meter::default());
+        Self { parser, reader, gather, meter, failed: None }
     }
 
-    /// Takes the next bytes.
+    /// Takes the next bytes. After a failure nothing more is kept.
     pub fn push(&mut self, bytes: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        if let Err(error) = self.meter.count(bytes) {
+            self.gather = Gather::default();
+            self.failed = Some(error);
+            return;
+        }
         let mut events = Vec::new();
-        self.failed |= self.parser.push(bytes, &mut events).is_err();
+        if self.parser.push(bytes, &mut events).is_err() {
+            self.failed = Some(crate::talk::cut_short());
+        }
         for event in events {
             for event in self.reader.read(&event) {
                 self.gather.take(&event);
@@ -179,12 +213,20 @@ impl Gathering {
         }
     }
 
+    /// Whether nothing can come of it any more.
+    pub const fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// The answer, if it came to its end.
     pub fn finish(mut self) -> Result<Answer, ModelError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         for event in self.reader.end() {
             self.gather.take(&event);
         }
-        if self.failed { Err(crate::talk::cut_short()) } else { self.gather.finish() }
+        self.gather.finish()
     }
 }
 
@@ -344,5 +386,41 @@ mod tests {
             assert!(String::from_utf8_lossy(&out).contains("silent"), "{client}");
             assert_eq!(seen.error.unwrap().kind, Kind::Timeout);
         }
+    }
+
+    fn endless() -> ModelError {
+        let told = format!("the provider's answer is longer than {MOST_ANSWER} bytes");
+        ModelError::new(Kind::Upstream, told)
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_broken_off_in_the_clients_dialect() {
+        let first = CHAT.find("\n\n").unwrap() + 2;
+        let piece = Bytes::from_static(&CHAT.as_bytes()[..first]);
+        for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
+            let mut relay = relay(client, true);
+            relay.push(piece.clone()).unwrap();
+            assert_eq!(relay.meter.0, piece.len(), "{client}");
+            relay.meter.0 = MOST_ANSWER - piece.len();
+            relay.push(piece.clone()).unwrap();
+            assert_eq!(relay.push(piece.clone()), Err(endless()), "{client}");
+            let (out, seen) = relay.fail(endless());
+            assert!(String::from_utf8_lossy(&out).contains(&endless().message), "{client}");
+            assert_eq!(seen.error, Some(endless()), "{client}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_not_gathered() {
+        let mut gathering = Gathering::new(Dialect::Chat);
+        gathering.push(CHAT.as_bytes());
+        // What says nothing counts too.
+        let silence = format!(":{}\n", " ".repeat(MOST_BYTES / 2));
+        for _ in 0..=MOST_ANSWER / silence.len() {
+            assert!(!gathering.has_failed());
+            gathering.push(silence.as_bytes());
+        }
+        assert!(gathering.has_failed());
+        assert_eq!(gathering.finish(), Err(endless()));
     }
 }

@@ -5,6 +5,7 @@ use cynode_core::{ids::ProjectId, roles::Role};
 use cynode_models::talk::Usage;
 use cynode_testkit::{
     Client, Reply, TestApp,
+    forges::{ForgeKind, REPOSITORY, TOKEN, TestForge},
     provider::{Behaviour, TestProvider},
 };
 use http_body_util::BodyExt;
@@ -515,6 +516,97 @@ async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_i
     ask(&agent.client, chat("small", "again")).await.expect(200);
 }
 
+/// A task whose third question is the last that may be the same.
+async fn impatient(app: &TestApp, admin: &Client) -> Agent {
+    let value = json!({ "value": 3, "expected_version": 0 });
+    admin.put("/v1/settings/models.breaker.repeats", value).await.expect(200);
+    agent(app, admin, &["small"]).await
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_a_ceilings_next_period_does_not_go_in_circles() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let agent = impatient(&app, &admin).await;
+    let budget = json!({ "scope_type": "installation", "period": "day", "max_cost_micros": 100 });
+    admin.put("/v1/budgets", budget).await.expect(200);
+    for _ in 0..5 {
+        let reply = ask(&agent.client, chat("small", "again")).await.expect(402).json();
+        assert_eq!(reply["error"]["code"], "budget_exhausted");
+    }
+    let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+    assert_eq!(park, Value::Null);
+    let budget =
+        json!({ "scope_type": "installation", "period": "day", "max_cost_micros": 1_000_000_000 });
+    admin.put("/v1/budgets", budget).await.expect(200);
+    for _ in 0..3 {
+        ask(&agent.client, chat("small", "again")).await.expect(200);
+    }
+    let reply = ask(&agent.client, chat("small", "again")).await.expect(402).json();
+    assert_eq!(reply["error"]["code"], "task_parked", "what is asked still counts");
+}
+
+#[tokio::test]
+async fn a_task_whose_provider_is_away_does_not_go_in_circles() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let down = json!({ "error": { "message": "oh", "type": "server_error" } });
+    let behaviour = Behaviour { fails: Some((500, down, None)), ..Behaviour::default() };
+    let provider = TestProvider::serve(behaviour).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let agent = impatient(&app, &admin).await;
+    for _ in 0..4 {
+        ask(&agent.client, chat("small", "again")).await.expect(502);
+    }
+    provider.behave(Behaviour::default());
+    for _ in 0..3 {
+        ask(&agent.client, chat("small", "again")).await.expect(200);
+    }
+    let reply = ask(&agent.client, chat("small", "again")).await.expect(402).json();
+    assert_eq!(reply["error"]["code"], "task_parked", "what is answered still counts");
+}
+
+/// Parks every task as a process does that dies before it tells anybody.
+const UNTOLD: &str = "INSERT INTO task_parks (task_id, kind, reason, parked_at)
+    SELECT task_id, 'repeats', 'the same question was asked 4 times in a row', now() FROM tasks";
+
+/// What people were told of parked tasks.
+const TOLD: &str =
+    "SELECT kind FROM events WHERE kind IN ('task.parked', 'task.instructed') ORDER BY kind";
+
+#[tokio::test]
+async fn a_parked_task_of_which_nobody_was_told_is_told_of_once_by_those_who_ask_next() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let agent = agent(&app, &admin, &["small"]).await;
+    app.db.execute(UNTOLD).await;
+    let asked = || ask(&agent.client, chat("small", "again"));
+    let (first, second, third) = tokio::join!(asked(), asked(), asked());
+    assert_eq!([first.status, second.status, third.status], [402; 3]);
+    assert_eq!(app.db.texts(TOLD).await, ["task.instructed", "task.parked"]);
+    let paused = app.db.texts("SELECT kind FROM task_instructions").await;
+    assert_eq!(paused, ["pause"]);
+}
+
+#[tokio::test]
+async fn a_parked_task_of_which_nobody_was_told_is_told_of_by_the_sweep_when_nobody_asks() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    agent(&app, &admin, &[]).await;
+    app.db.execute(UNTOLD).await;
+    for _ in 0..2 {
+        cynode_app::sweep::tidy(&app.app, false).await.unwrap();
+    }
+    assert_eq!(app.db.texts(TOLD).await, ["task.instructed", "task.parked"]);
+    let paused = app.db.texts("SELECT kind FROM task_instructions").await;
+    assert_eq!(paused, ["pause"]);
+}
+
 #[tokio::test]
 async fn secrets_do_not_reach_the_provider_whichever_kind_they_are() {
     let app = TestApp::new().await;
@@ -534,6 +626,37 @@ async fn secrets_do_not_reach_the_provider_whichever_kind_they_are() {
     assert!(sent.contains("please"), "{sent}");
     let calls = admin.get("/v1/usage/calls").await.expect(200).json();
     assert_eq!(calls["items"][0]["redactions"], 3);
+}
+
+#[tokio::test]
+async fn secrets_of_forges_and_channels_do_not_reach_the_provider_from_when_they_are_set() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "messages", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    ask(&admin, chat("small", "hi")).await.expect(200);
+    let secrets = [TOKEN, "a-secret-of-some-length", "quiet-evening-words"];
+    let project = app.project(&admin, "web").await;
+    let forge = TestForge::serve(ForgeKind::Gitea).await;
+    let remote = json!({
+        "forge": forge.kind.as_str(), "url": forge.clone_url(), "repository": REPOSITORY, "default_branch": "main",
+        "credential": secrets[0], "webhook_secret": secrets[1], "intake": { "label": "cynode", "assign_to_us": true },
+    });
+    admin.put(&format!("/v1/projects/{project}/remote"), remote).await.expect(200);
+    let text = secrets.join(" and ");
+    ask(&admin, chat("small", &text)).await.expect(200);
+    let sent = provider.sent()[1].body.to_string();
+    assert_eq!(secrets.map(|secret| sent.contains(secret)), [false, false, true], "{sent}");
+    let value = json!({ "value": true, "expected_version": 0 });
+    admin.put("/v1/settings/notifications.allow_private", value).await.expect(200);
+    let channel = json!({
+        "name": "bell", "kind": "ntfy", "address": "http://127.0.0.1:9/topic", "secret": secrets[2],
+    });
+    admin.post("/v1/notification-channels", channel).await.expect(201);
+    ask(&admin, chat("small", &text)).await.expect(200);
+    let sent = provider.sent()[2].body.to_string();
+    assert_eq!(secrets.map(|secret| sent.contains(secret)), [false; 3], "{sent}");
 }
 
 #[tokio::test]

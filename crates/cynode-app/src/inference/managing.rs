@@ -11,7 +11,7 @@ use cynode_core::{
 use cynode_db::{chat, handoffs::Kept};
 use cynode_models::{
     dialect::{Dialect, Reply, Speak as _, StreamReader},
-    relay::{Gathering, Relay},
+    relay::{Gathering, Meter, Relay},
     sse::Parser,
     talk::{self, Event, Kind, ModelError, Part},
     upstream::{Accepted, Place},
@@ -285,6 +285,7 @@ impl Line {
 struct Heard {
     parser: Parser,
     reader: StreamReader,
+    meter: Meter,
     text: String,
     ended: bool,
     failure: Option<String>,
@@ -293,10 +294,15 @@ struct Heard {
 impl Heard {
     fn new() -> Self {
         let (parser, reader) = (Parser::new(1024 * 1024), StreamReader::new(Dialect::Chat));
-        Self { parser, reader, text: String::new(), ended: false, failure: None }
+        let (meter, text) = (Meter::default(), String::new());
+        Self { parser, reader, meter, text, ended: false, failure: None }
     }
 
     fn push(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.meter.count(bytes) {
+            self.failure = Some(error.message);
+            return;
+        }
         let mut events = Vec::new();
         if self.parser.push(bytes, &mut events).is_err() {
             self.failure = Some("an event is too long".into());
@@ -399,6 +405,9 @@ async fn whole(
             Ok(piece) => {
                 heard.push(&piece);
                 gathering.push(&piece);
+                if gathering.has_failed() {
+                    break;
+                }
             }
             Err(error) => {
                 line.end(heard.text, Ended::Failed(error.message.clone())).await;
@@ -409,4 +418,23 @@ async fn whole(
     let (text, ended) = heard.outcome();
     line.end(text, ended).await;
     gathering.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use cynode_models::relay::MOST_ANSWER;
+
+    use super::*;
+
+    #[test]
+    fn a_manager_that_never_stops_is_not_heard_to_an_end() {
+        let mut heard = Heard::new();
+        let silence = format!(":{}\n", " ".repeat(500_000));
+        for _ in 0..=MOST_ANSWER / silence.len() {
+            heard.push(silence.as_bytes());
+        }
+        let (text, Ended::Failed(why)) = heard.outcome() else { panic!("it was heard") };
+        let told = format!("the provider's answer is longer than {MOST_ANSWER} bytes");
+        assert_eq!((text, why), (String::new(), told));
+    }
 }

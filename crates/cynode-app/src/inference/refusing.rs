@@ -4,20 +4,21 @@ use std::time::{Duration, Instant};
 
 use cynode_core::{
     events::EventKind,
-    ids::{BudgetId, TaskId},
+    ids::{BudgetId, ProjectId, TaskId, UserId},
     models::ParkKind,
     sync::lock,
 };
 use cynode_db::{
     DbError,
     budgets::{self, Park},
+    tasks,
 };
 use cynode_models::talk::{Kind, ModelError};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{Models, Question, SHORT, question, stamp, telemetry};
-use crate::{App, Ctx, Error, context::Told};
+use crate::{App, Ctx, Error, Request, context::Told};
 
 /// How often a ceiling that is reached is told of.
 const TELL_EVERY: Duration = Duration::from_mins(1);
@@ -59,20 +60,20 @@ async fn park_task(app: &App, question: &Question, task: TaskId, park: &Park) ->
     let mut ctx = app.open(&question.request()).await?;
     let now = ctx.now;
     if budgets::park_task(ctx.conn(), task, park, now).await? {
-        tell_of_park(&mut ctx, question, task, park).await?;
+        tell_of_park(&mut ctx, question.who.project, task, park).await?;
     }
     app.commit(ctx).await
 }
 
 async fn tell_of_park(
     ctx: &mut Ctx,
-    question: &Question,
+    project: Option<ProjectId>,
     task: TaskId,
     park: &Park,
 ) -> Result<(), Error> {
     let data = json!({ "kind": park.kind, "reason": park.reason });
     let mut told = Told::new(EventKind::TaskParked, data).task(task);
-    if let Some(project) = question.who.project {
+    if let Some(project) = project {
         told = told.project(project);
     }
     ctx.record(told).await
@@ -127,17 +128,44 @@ fn tell_now(models: &Models, budget: BudgetId) -> bool {
     true
 }
 
-/// The task may not think. When this call found it out, people are told and the task is paused.
+/// Pauses a task that may not think and tells people, once, whoever else finds it out at the same time.
+async fn pause(
+    app: &App,
+    request: &Request,
+    id: TaskId,
+    by: Option<UserId>,
+    park: &Park,
+) -> Result<(), Error> {
+    let mut ctx = app.open(request).await?;
+    let now = ctx.now;
+    // The task first, as those do who let it go on.
+    let Some(task) = tasks::lock(ctx.conn(), id).await? else { return Ok(()) };
+    if !budgets::tell_park(ctx.conn(), id, now).await? {
+        return Ok(());
+    }
+    tell_of_park(&mut ctx, Some(task.project), id, park).await?;
+    let by = by.unwrap_or(task.created_by);
+    crate::workflow::signals::pause(&mut ctx, id, by, &park.reason).await?;
+    app.commit(ctx).await
+}
+
+/// Pauses tasks that were found out by a process that died before it told anybody: parked, nobody asks for them any more.
+pub(crate) async fn pause_parked(app: &App, request: &Request, most: i64) -> Result<(), Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let untold = budgets::untold_parks(&mut conn, most).await?;
+    drop(conn);
+    for (task, park) in untold {
+        pause(app, request, task, None, &park).await?;
+    }
+    Ok(())
+}
+
+/// The task may not think. When nobody was told yet, people are told and the task is paused.
 pub(super) async fn parked(app: &App, question: &Question, park: &Park, new: bool) -> ModelError {
     telemetry::refused(park.kind.as_str());
     if new && let Some(task) = question.who.task() {
-        let paused = async {
-            let mut ctx = app.open(&question.request()).await?;
-            tell_of_park(&mut ctx, question, task, park).await?;
-            crate::workflow::signals::pause(&mut ctx, task, question.who.user, &park.reason)
-                .await?;
-            app.commit(ctx).await
-        };
+        let request = question.request();
+        let paused = pause(app, &request, task, Some(question.who.user), park);
         if let Err(error) = paused.await {
             tracing::error!(
                 event = "error",

@@ -8,7 +8,7 @@ use cynode_core::{
     models::{OWN, Prices, ProviderKind, Tier},
     preferences as rules,
 };
-use cynode_db::{Conn, DbError, budgets::Breaker, models, servers, settings};
+use cynode_db::{Conn, DbError, budgets::Breaker, models, notices, remotes, servers, settings};
 use cynode_models::{
     dialect::{Dialect, Target},
     redact::{FingerprintKey, Known as KnownSecret, Redactor},
@@ -179,15 +179,7 @@ async fn load(app: &App, models: &Models) -> Result<Registry, Error> {
     let epoch = models::epoch(&mut conn).await?;
     let mut secrets = Vec::new();
     let providers = providers(&mut conn, keys, &mut secrets).await?;
-    for server in servers::list(&mut conn).await? {
-        if let Ok(open) = Reachable::open(&server, keys) {
-            let known = open.secrets.into_iter();
-            secrets.extend(known.map(|(name, value)| KnownSecret {
-                name: format!("{}-{name}", server.name),
-                value,
-            }));
-        }
-    }
+    held_secrets(&mut conn, keys, &mut secrets).await?;
     let mut breaker = Breaker { repeats: 10, calls: 500, micros_per_minute: 5_000_000 };
     let mut default = None;
     for setting in settings::list(&mut conn).await? {
@@ -216,6 +208,46 @@ async fn load(app: &App, models: &Models) -> Result<Registry, Error> {
         since: app.environment().now(),
         wishes: Mutex::default(),
     })
+}
+
+/// The secrets that we hold for others than providers: tool servers, forges, and those who are told. One that cannot be
+/// opened harms no other.
+async fn held_secrets(
+    conn: &mut Conn,
+    keys: &Keys,
+    secrets: &mut Vec<KnownSecret>,
+) -> Result<(), Error> {
+    let mut know = |name: String, opened: Result<SecretString, Error>| match opened {
+        Ok(value) => secrets.push(KnownSecret { name, value }),
+        Err(error) => {
+            tracing::error!(event = "error", %error, held = name, "a secret cannot be opened and is not looked for");
+        }
+    };
+    for server in servers::list(conn).await? {
+        match Reachable::open(&server, keys) {
+            Ok(open) => {
+                for (name, value) in open.secrets {
+                    know(format!("{}-{name}", server.name), Ok(value));
+                }
+            }
+            Err(error) => know(server.name, Err(error)),
+        }
+    }
+    for remote in remotes::list(conn).await? {
+        know("forge-credential".into(), keys.credential(&remote));
+        know("forge-webhook".into(), keys.webhook_secret(&remote));
+    }
+    for channel in notices::sealed_channels(conn).await? {
+        match crate::notices::opened(&channel, keys) {
+            Ok(opened) => {
+                for value in opened {
+                    know("channel-secret".into(), Ok(value));
+                }
+            }
+            Err(error) => know(format!("channel-{}", channel.id), Err(error)),
+        }
+    }
+    Ok(())
 }
 
 fn usable(model: models::Model, providers: &HashMap<ProviderId, Arc<Provider>>) -> Model {

@@ -51,6 +51,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "own models",
         "askers",
         "told",
+        "parked",
     ];
     assert_eq!(pending, all);
 }

@@ -249,6 +249,8 @@ pub(super) const TABLE: &[Row] = &[
             "cyn_pa_",
             "cyn_sbx_",
             "cyn_pma_",
+            "cyn_join_",
+            "cyn_nod_",
         ],
         "[A-Za-z0-9_-]{16,}",
     )
