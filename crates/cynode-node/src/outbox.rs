@@ -24,6 +24,7 @@ use self::spool::{Earlier, Spool};
 use crate::{
     client::{Client, ClientError, until_answered},
     clock::Moment,
+    pieces::{LINE, safe_cut},
 };
 
 /// How long an event waits for others to travel with.
@@ -454,7 +455,8 @@ fn shorten(what: &mut Happened) -> u64 {
     let cut = |text: &mut String| {
         let before = text.len();
         if before > TEXT_BYTES {
-            text.truncate(text.floor_char_boundary(TEXT_BYTES));
+            let most = text.floor_char_boundary(TEXT_BYTES);
+            text.truncate(safe_cut(&text.as_bytes()[..most], LINE));
         }
         before - text.len()
     };
@@ -516,6 +518,14 @@ mod tests {
         queue.stored(1);
         let (first, events) = queue.batch();
         assert_eq!((first, texts(&events)), (1, vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_too_long_ends_with_a_line() {
+        let mut queue = Queue::new(1 << 20, None);
+        let line = "words and words\n".repeat(TEXT_BYTES / 16 - 1);
+        queue.push(note(&format!("{line}key-{}", "a".repeat(20))));
+        assert_eq!(texts(&queue.batch().1), [line, "-24".to_owned()]);
     }
 
     #[test]

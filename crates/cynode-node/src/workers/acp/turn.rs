@@ -26,7 +26,7 @@ use super::{
     wire::Incoming,
 };
 
-/// How often words are told that wait for more.
+/// How often lines are told that wait for more.
 const FLUSH: Duration = Duration::from_millis(500);
 /// What an agent is told after a pause.
 const GO_ON: &str = "You were paused. Go on where you stopped, and do nothing twice.";
@@ -153,8 +153,8 @@ impl Agent {
                 None
             }
             _ = course.tick.tick() => {
-                let told = course.updates.flush().into_iter().chain(self.wire.flush()).collect();
-                self.tell_all(told).await;
+                let told = course.updates.flush_lines();
+                self.tell_all(told.into_iter().collect()).await;
                 None
             }
             () = sleep_until(deadline) => self.late(course),

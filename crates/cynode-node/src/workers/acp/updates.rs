@@ -12,7 +12,9 @@ use agent_client_protocol_schema::v1::{
 use cynode_wire::nodes::Happened;
 use serde_json::{Value, json};
 
-/// The longest piece of words that is told at once.
+use crate::pieces::{LINE, safe_cut};
+
+/// From this many bytes on, words are not waited with.
 const PIECE: usize = 4 * 1024;
 /// The most bytes of an input in an event; questions to people have all of it.
 const INPUT: usize = 16 * 1024;
@@ -70,13 +72,18 @@ impl Updates {
         }
     }
 
-    /// The words that have waited for more of them.
+    /// The words that have waited for more of them, as far as their lines have ended.
+    pub(super) fn flush_lines(&mut self) -> Option<Happened> {
+        let (voice, text) = self.words.as_mut()?;
+        let rest = text.split_off(safe_cut(text.as_bytes(), LINE));
+        let (voice, lines) = (*voice, std::mem::replace(text, rest));
+        (!lines.is_empty()).then(|| told(voice, lines))
+    }
+
+    /// All words that have waited for more of them.
     pub(super) fn flush(&mut self) -> Option<Happened> {
         let (voice, text) = self.words.take()?;
-        Some(match voice {
-            Voice::Said => Happened::Said { text },
-            Voice::Thought => Happened::Thought { text },
-        })
+        (!text.is_empty()).then(|| told(voice, text))
     }
 
     /// What was said last: after the last use of a tool, or before it when nothing came after.
@@ -119,7 +126,7 @@ impl Updates {
         let (_, words) = self.words.get_or_insert_with(|| (voice, String::new()));
         words.push_str(&text);
         if words.len() >= PIECE {
-            told.extend(self.flush());
+            told.extend(self.flush_lines());
         }
         told
     }
@@ -190,6 +197,14 @@ fn as_update(call: ToolCall) -> ToolCallUpdate {
     ToolCallUpdate::new(call.tool_call_id, fields)
 }
 
+/// Words in a voice.
+fn told(voice: Voice, text: String) -> Happened {
+    match voice {
+        Voice::Said => Happened::Said { text },
+        Voice::Thought => Happened::Thought { text },
+    }
+}
+
 const fn status(status: ToolCallStatus) -> &'static str {
     match status {
         ToolCallStatus::InProgress => "in_progress",
@@ -249,6 +264,22 @@ mod tests {
         assert_eq!(updates.said(), "Done.");
         assert_eq!(updates.flush(), Some(Happened::Said { text: "Done.".into() }));
         assert_eq!(updates.flush(), None);
+    }
+
+    #[test]
+    fn words_are_cut_where_a_line_ends_and_a_long_line_at_white_space() {
+        let told = |text: &str| Happened::Said { text: text.into() };
+        let mut updates = Updates::default();
+        taken(&mut updates, said("One.\nkey-ab"));
+        assert_eq!(updates.flush_lines(), Some(told("One.\n")));
+        assert_eq!(updates.flush_lines(), None);
+        taken(&mut updates, said("cd\n"));
+        assert_eq!(updates.flush_lines(), Some(told("key-abcd\n")));
+        assert_eq!(updates.flush(), None);
+        let long = "word ".repeat(1000);
+        assert_eq!(taken(&mut updates, said(&format!("{long}key-ab"))), [told(&long)]);
+        assert_eq!(taken(&mut updates, said("cd")), []);
+        assert_eq!(updates.flush(), Some(told("key-abcd")));
     }
 
     #[test]
