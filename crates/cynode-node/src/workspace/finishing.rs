@@ -17,9 +17,9 @@ use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
 
 /// The program that puts the work together, inside the sandbox, and what it is told.
 ///
-/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes, grafts and marks of the index are replaced. When the history
-/// was rewritten so that it does not come from the base any more, everything becomes one commit on the base. Commits that were
-/// put together before the worker began are in its past, whatever the worker did to the merge.
+/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes, grafts and marks of the index are replaced.
+/// When the history was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
+/// Commits that were put together before the worker began are in its past, whatever the worker did to the merge.
 pub(crate) fn finishing(
     assignment: &Assignment,
     merged: Option<&Merged>,
