@@ -21,7 +21,7 @@ use tokio::{
 };
 
 /// Most bytes that are kept of what a program writes.
-const MOST_OUTPUT: u64 = 64 * 1024;
+const MOST_OUTPUT: usize = 64 * 1024;
 
 /// What such programs see of the environment.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -91,21 +91,50 @@ impl Host {
 /// Runs a program to its end and gives what it wrote to its output.
 pub(crate) async fn run(
     name: &str,
-    mut command: Command,
+    command: Command,
     patience: Duration,
 ) -> Result<String, HostError> {
+    let mut kept = Vec::new();
+    let keep = |piece: &[u8]| {
+        kept.extend_from_slice(&piece[..piece.len().min(MOST_OUTPUT - kept.len())]);
+        true
+    };
+    pass(name, command, patience, keep).await?;
+    Ok(String::from_utf8_lossy(&kept).into_owned())
+}
+
+/// Runs a program and passes on what it writes to its output, for as long as that is wanted; whether it was to its end.
+pub(crate) async fn pass(
+    name: &str,
+    mut command: Command,
+    patience: Duration,
+    mut wanted: impl FnMut(&[u8]) -> bool + Send,
+) -> Result<bool, HostError> {
     let program = name.to_owned();
     let start = |source| HostError::Start { program: program.clone(), source };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(start)?;
     // The program ends when this is closed, which waiting for it would do.
-    let _held = child.stdin.take();
+    let mut held = child.stdin.take();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let all = async { tokio::join!(read(stdout), read(stderr), child.wait()) };
+    let listen = async {
+        let Some(mut pipe) = stdout else { return true };
+        let mut piece = vec![0; 16 * 1024];
+        while let Ok(length @ 1..) = pipe.read(&mut piece).await {
+            if !wanted(&piece[..length]) {
+                held = None;
+                return false;
+            }
+        }
+        true
+    };
+    let all = async { tokio::join!(listen, read(stderr), child.wait()) };
     let ended = timeout(patience, all).await;
-    let (stdout, stderr, status) = ended.map_err(|_| HostError::Slow(program.clone()))?;
+    let (whole, stderr, status) = ended.map_err(|_| HostError::Slow(program.clone()))?;
+    drop(held);
     match status {
-        Ok(status) if status.success() => Ok(stdout),
+        Ok(_) if !whole => Ok(false),
+        Ok(status) if status.success() => Ok(true),
         Ok(status) => {
             let told = if stderr.trim().is_empty() { status.to_string() } else { stderr };
             Err(HostError::Failed { program, told: told.trim().to_owned() })
@@ -118,7 +147,7 @@ pub(crate) async fn run(
 async fn read(pipe: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut bytes = Vec::new();
-    let _ = (&mut pipe).take(MOST_OUTPUT).read_to_end(&mut bytes).await;
+    let _ = (&mut pipe).take(MOST_OUTPUT as u64).read_to_end(&mut bytes).await;
     let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -18,6 +18,7 @@ mod join;
 pub mod key;
 pub mod node;
 mod outbox;
+mod pieces;
 mod report;
 pub mod sandbox;
 mod sockets;

@@ -60,9 +60,7 @@ pub struct Most {
 impl Most {
     /// The limits of one run of a job.
     pub(crate) fn limits(&self, needs: &SandboxNeeds, wall: Duration) -> Limits {
-        let within =
-            |asked: Option<u32>, most: u32| asked.map_or(most, |asked| asked.clamp(1, most));
-        let disk_bytes = u64::from(within(needs.disk_mib, self.disk_mib)) * MIB;
+        let disk_bytes = self.disk_bytes(needs);
         Limits {
             memory_bytes: u64::from(within(needs.memory_mib, self.memory_mib)) * MIB,
             cpu_percent: within(needs.cpu_percent, self.cpu_percent),
@@ -75,9 +73,19 @@ impl Most {
         }
     }
 
+    /// Most disk of a job, for workspace and home together.
+    pub(crate) fn disk_bytes(&self, needs: &SandboxNeeds) -> u64 {
+        u64::from(within(needs.disk_mib, self.disk_mib)) * MIB
+    }
+
     pub(crate) fn bundle_bytes(&self) -> u64 {
         u64::from(self.bundle_mib) * MIB
     }
+}
+
+/// What was asked for, as far as it may be had.
+fn within(asked: Option<u32>, most: u32) -> u32 {
+    asked.map_or(most, |asked| asked.clamp(1, most))
 }
 
 /// Where workers come from.

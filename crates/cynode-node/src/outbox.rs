@@ -24,6 +24,7 @@ use self::spool::{Earlier, Spool};
 use crate::{
     client::{Client, ClientError, until_answered},
     clock::Moment,
+    pieces::{LINE, safe_cut},
 };
 
 /// How long an event waits for others to travel with.
@@ -43,6 +44,9 @@ const MERGE_BYTES: usize = 4 * 1024;
 
 /// Most bytes that wait.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Most bytes that one job tells. A process that goes on behind another begins to count anew.
+const JOB_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The events of one job.
 #[derive(Debug)]
@@ -216,6 +220,10 @@ struct Queue {
     /// Whether everything in the file that is still wanted waits here.
     whole: bool,
     closed: bool,
+    /// How much the job may still tell; nothing once something was left out.
+    budget: u64,
+    /// How much was left out since that was last said.
+    left_out: u64,
 }
 
 impl Queue {
@@ -230,6 +238,8 @@ impl Queue {
             sent: 0,
             whole: true,
             closed: false,
+            budget: JOB_BYTES,
+            left_out: 0,
         }
     }
 
@@ -255,20 +265,43 @@ impl Queue {
         }
         let at_ms = event.at_ms;
         let cut = shorten(&mut event.what);
+        if is_of_the_worker(&event.what) {
+            let bytes = size(&event.what) as u64 + cut;
+            let first = self.budget > 0;
+            self.budget = self.budget.saturating_sub(bytes);
+            if self.budget == 0 {
+                self.left_out += bytes;
+                if first {
+                    self.say_left_out(at_ms);
+                }
+                return;
+            }
+        } else if matches!(event.what, Happened::Phase { .. }) {
+            self.say_left_out(at_ms);
+        }
         let place = self.keep(&event);
         if !self.merged(&event, place) {
             self.put(event, place);
         }
         if cut > 0 {
-            let mark = JobEvent { at_ms, what: Happened::Truncated { bytes: cut } };
-            let place = self.keep(&mark);
-            self.put(mark, place);
+            self.left_out += cut;
+            self.say_left_out(at_ms);
         }
         if self.bytes > self.most {
             self.make_room();
         }
         if self.spool.as_ref().is_some_and(Spool::is_long) {
             self.rewrite();
+        }
+    }
+
+    /// Says how much of what the job told was left out, when something was.
+    fn say_left_out(&mut self, at_ms: u64) {
+        let bytes = std::mem::take(&mut self.left_out);
+        if bytes > 0 {
+            let mark = JobEvent { at_ms, what: Happened::Truncated { bytes } };
+            let place = self.keep(&mark);
+            self.put(mark, place);
         }
     }
 
@@ -425,6 +458,24 @@ impl Queue {
     }
 }
 
+/// Whether the worker decides how many of them there are.
+const fn is_of_the_worker(what: &Happened) -> bool {
+    match what {
+        Happened::Said { .. }
+        | Happened::Thought { .. }
+        | Happened::Plan { .. }
+        | Happened::Tool { .. }
+        | Happened::Usage { .. }
+        | Happened::Permission { .. }
+        | Happened::Output { .. } => true,
+        Happened::Phase { .. }
+        | Happened::Session { .. }
+        | Happened::Told { .. }
+        | Happened::Note { .. }
+        | Happened::Truncated { .. } => false,
+    }
+}
+
 const fn is_output(what: &Happened) -> bool {
     matches!(what, Happened::Output { .. })
 }
@@ -454,7 +505,8 @@ fn shorten(what: &mut Happened) -> u64 {
     let cut = |text: &mut String| {
         let before = text.len();
         if before > TEXT_BYTES {
-            text.truncate(text.floor_char_boundary(TEXT_BYTES));
+            let most = text.floor_char_boundary(TEXT_BYTES);
+            text.truncate(safe_cut(&text.as_bytes()[..most], LINE));
         }
         before - text.len()
     };
@@ -516,6 +568,36 @@ mod tests {
         queue.stored(1);
         let (first, events) = queue.batch();
         assert_eq!((first, texts(&events)), (1, vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_too_long_ends_with_a_line() {
+        let mut queue = Queue::new(1 << 20, None);
+        let line = "words and words\n".repeat(TEXT_BYTES / 16 - 1);
+        queue.push(note(&format!("{line}key-{}", "a".repeat(20))));
+        assert_eq!(texts(&queue.batch().1), [line, "-24".to_owned()]);
+    }
+
+    #[test]
+    fn a_job_tells_so_much_and_then_only_how_it_goes_on() {
+        let mut queue = Queue::new(1 << 20, None);
+        queue.budget = 300;
+        for text in ["a", "b", "c"] {
+            queue.push(output(&text.repeat(100)));
+        }
+        queue.push(output("d"));
+        queue.push(note("n"));
+        let finishing = Happened::Phase { phase: cynode_wire::nodes::JobPhase::Finishing };
+        queue.push(JobEvent { at_ms: 0, what: finishing.clone() });
+        queue.push(output("e"));
+        let expected = [
+            "a".repeat(100),
+            "-164".to_owned(),
+            "n".to_owned(),
+            "-229".to_owned(),
+            format!("{finishing:?}"),
+        ];
+        assert_eq!(texts(&queue.batch().1), expected);
     }
 
     #[test]

@@ -56,6 +56,16 @@ pub(crate) enum WorkspaceError {
     /// It is too large.
     #[error("what the job left is larger than {0} bytes")]
     TooLarge(u64),
+    /// The files of the commit to start from do not fit.
+    #[error(
+        "the files of the commit {commit} need more than the {most} bytes of disk that the job has"
+    )]
+    NoRoom {
+        /// Which.
+        commit: String,
+        /// How many bytes there may be.
+        most: u64,
+    },
 }
 
 impl WorkspaceError {
@@ -223,13 +233,14 @@ async fn git_is_broken(host: &Host, path: &Path) -> bool {
 }
 
 /// Makes the workspace anew: a repository that knows nothing but the commit to start from, those that are to be put together with
-/// it, and what came before them.
+/// it, and what came before them. Its files must fit into so many bytes.
 pub(crate) async fn make(
     host: &Host,
     store: &Store,
     dir: &JobDir,
     assignment: &Assignment,
     mirror: Option<&Path>,
+    most: u64,
 ) -> Result<(), WorkspaceError> {
     let branch = checked_branch(&assignment.branch)?;
     for path in [dir.workspace(), dir.home(), dir.out()] {
@@ -254,11 +265,68 @@ pub(crate) async fn make(
         copy(host, mirror, &workspace, &[], &wanted).await?;
     }
     if let Some(base) = &assignment.base {
+        if !fits(host, &workspace, base, most).await? {
+            return Err(WorkspaceError::NoRoom { commit: base.clone(), most });
+        }
         let mut reset = git(host);
         reset.arg("-C").arg(&workspace).args(["reset", "--quiet", "--hard", base, "--"]);
         host::run("git reset", reset, PATIENCE).await?;
     }
     Ok(())
+}
+
+/// Whether the files of a commit fit into so many bytes. A small commit may have any number of files of any size, and nothing limits
+/// git on the host.
+async fn fits(
+    host: &Host,
+    workspace: &Path,
+    commit: &str,
+    most: u64,
+) -> Result<bool, WorkspaceError> {
+    let mut list = git(host);
+    list.arg("-C").arg(workspace).args(["ls-tree", "-r", "-l", "-z", "--full-tree", commit]);
+    let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };
+    Ok(host::pass("git ls-tree", list, PATIENCE, |piece| sizes.take(piece)).await?)
+}
+
+/// Adds up the sizes in a list of files: mode, kind, object and size, a tab, the name, a zero.
+struct Sizes {
+    left: u64,
+    /// What is before the name.
+    head: Vec<u8>,
+    in_name: bool,
+}
+
+impl Sizes {
+    /// What a file takes at least.
+    const LEAST: u64 = 4096;
+
+    /// Takes a piece of the list; whether everything fits so far.
+    fn take(&mut self, piece: &[u8]) -> bool {
+        for &byte in piece {
+            match (self.in_name, byte) {
+                (true, 0) => self.in_name = false,
+                (true, _) => {}
+                (false, b'\t') => {
+                    self.in_name = true;
+                    let size = size_in(&self.head).max(Self::LEAST);
+                    self.head.clear();
+                    match self.left.checked_sub(size) {
+                        Some(left) => self.left = left,
+                        None => return false,
+                    }
+                }
+                (false, _) => self.head.push(byte),
+            }
+        }
+        true
+    }
+}
+
+/// The size before a name, the last word there. What is no file has none.
+fn size_in(head: &[u8]) -> u64 {
+    let word = head.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Copies commits of the mirror into a repository. Files of the mirror are never shared with it: the job could change them.
@@ -403,5 +471,17 @@ mod tests {
         assert!(checked_commit(&"a1".repeat(20)).is_ok());
         assert!(checked_commit("HEAD").is_err());
         assert!(checked_commit(&"A1".repeat(20)).is_err());
+    }
+
+    #[test]
+    fn files_fit_when_their_sizes_do_however_the_list_comes() {
+        let list = b"100644 blob ab12       5\ta\t9\n\0160000 commit ab12       -\tsub\0100755 blob ab12   10000\tb\0";
+        for length in 1..list.len() {
+            let fits = |most: u64| {
+                let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };
+                list.chunks(length).all(|piece| sizes.take(piece))
+            };
+            assert_eq!((fits(2 * 4096 + 10_000), fits(2 * 4096 + 9_999)), (true, false));
+        }
     }
 }

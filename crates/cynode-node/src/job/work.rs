@@ -199,7 +199,8 @@ async fn prepare_from(
 ) -> Result<Option<Merged>, Failure> {
     let assignment = job.assignment();
     let (host, store) = (&node.host, &node.store);
-    workspace::make(host, store, &job.dir, assignment, mirror.as_deref()).await?;
+    let most = node.settings.most.disk_bytes(&assignment.work.sandbox);
+    workspace::make(host, store, &job.dir, assignment, mirror.as_deref(), most).await?;
     if let (Some((checks, from)), Some(mirror)) = (pinned(job), &mirror) {
         pins::source(node, job, mirror, checks, from).await?;
     }

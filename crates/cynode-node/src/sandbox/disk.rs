@@ -17,10 +17,16 @@ use super::cgroups::Group;
 const DEEPEST: usize = 200;
 /// What a name and its inode cost, whatever is in the file.
 const ENTRY_BYTES: u64 = 512;
+/// The least that a name counts: empty files are many before they are large, and each takes its time to count.
+const LEAST_BYTES: u64 = 4096;
 /// Between two counts, at least.
 const PAUSE: Duration = Duration::from_millis(500);
 /// A count may take one part in this of the time.
 const SHARE: u32 = 20;
+/// Between two counts, at most: in this time a job outruns its quota.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// How many files must still fit on a file system.
+const FREE_FILES: u64 = 10_000;
 
 /// What is counted, and how much may be found.
 #[derive(Clone, Debug)]
@@ -35,22 +41,30 @@ pub(super) struct Disk {
 impl Disk {
     /// Returns when there is too much.
     pub(super) async fn exceeded(&self) {
+        // What is free changes faster than a count may take.
+        tokio::select! {
+            () = self.until(Self::is_low, |_| PAUSE) => {}
+            () = self.until(|disk| !disk.fits(), pause_after) => {}
+        }
+    }
+
+    /// Looks again and again, with a pause that depends on how long the look took; returns when it is so.
+    async fn until(&self, so: fn(&Self) -> bool, pause_after: fn(Duration) -> Duration) {
         let mut pause = PAUSE;
         loop {
             // A timeout of nothing is a pause.
             let _ = timeout(pause, std::future::pending::<()>()).await;
             let disk = self.clone();
             let began = Instant::now();
-            if spawn_blocking(move || disk.too_much()).await.unwrap_or(false) {
+            if spawn_blocking(move || so(&disk)).await.unwrap_or(false) {
                 return;
             }
-            pause = PAUSE.max(began.elapsed() * SHARE);
+            pause = pause_after(began.elapsed());
         }
     }
 
-    fn too_much(&self) -> bool {
-        self.places.iter().any(|place| free(place).is_ok_and(|free| free < self.floor))
-            || !self.fits()
+    fn is_low(&self) -> bool {
+        self.places.iter().any(|place| is_low(place, self.floor))
     }
 
     fn fits(&self) -> bool {
@@ -59,9 +73,20 @@ impl Disk {
     }
 }
 
-fn free(place: &Path) -> io::Result<u64> {
-    let stat = rustix::fs::statvfs(place)?;
-    Ok(stat.f_bavail * stat.f_frsize)
+/// How long there is no count after one that took so long.
+fn pause_after(took: Duration) -> Duration {
+    (took * SHARE).clamp(PAUSE, LONGEST_PAUSE)
+}
+
+/// Whether too little is free where a place is: of space, or of files where their number is limited.
+fn is_low(place: &Path, floor: u64) -> bool {
+    let Ok(stat) = rustix::fs::statvfs(place) else { return false };
+    stat.f_bavail * stat.f_frsize < floor || few_files(stat.f_files, stat.f_favail)
+}
+
+/// Whether too few files can still be made of all that a file system may have. One without such a limit says that it may have none.
+fn few_files(all: u64, free: u64) -> bool {
+    free < FREE_FILES.min(all / 20)
 }
 
 struct Count {
@@ -118,7 +143,8 @@ impl Count {
     fn take(&mut self, meta: &fs::Metadata) -> bool {
         let again =
             meta.nlink() > 1 && !meta.is_dir() && !self.seen.insert((meta.dev(), meta.ino()));
-        self.subtract(ENTRY_BYTES + if again { 0 } else { meta.blocks() * 512 })
+        let blocks = if again { 0 } else { meta.blocks() * 512 };
+        self.subtract(LEAST_BYTES.max(ENTRY_BYTES + blocks))
     }
 
     fn subtract(&mut self, bytes: u64) -> bool {
@@ -153,7 +179,23 @@ mod tests {
         for number in 0..100 {
             fs::write(place.path().join(number.to_string()), "").unwrap();
         }
-        assert!(!fits(place.path(), 100 * ENTRY_BYTES - 1));
+        assert!(!fits(place.path(), 100 * LEAST_BYTES - 1));
+    }
+
+    #[test]
+    fn a_long_count_is_soon_followed_by_the_next() {
+        let pauses = [0, 50, 10_000].map(|took| pause_after(Duration::from_millis(took)));
+        assert_eq!(pauses, [PAUSE, Duration::from_secs(1), LONGEST_PAUSE]);
+    }
+
+    #[test]
+    fn a_file_system_is_low_when_its_space_or_its_files_are() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(is_low(place.path(), u64::MAX));
+        assert!(!is_low(&place.path().join("missing"), u64::MAX));
+        let files = [(0, 0), (1 << 24, 9_999), (1 << 24, 10_000), (1000, 49), (1000, 50)];
+        let few = files.map(|(all, free)| few_files(all, free));
+        assert_eq!(few, [false, true, false, true, false]);
     }
 
     #[test]

@@ -8,15 +8,16 @@ use sha2::{Digest as _, Sha256};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
-    time::{Instant, MissedTickBehavior, interval_at, sleep_until},
+    time::{Instant, sleep_until},
 };
 
 use super::{HOME, Order, Runs};
-use crate::sandbox::{Bind, Ended, SandboxError};
+use crate::{
+    pieces::{LINE, safe_cut},
+    sandbox::{Bind, Ended, SandboxError},
+};
 
-/// How often what was written is passed on when no line ends.
-const FLUSH: Duration = Duration::from_millis(500);
-/// The most bytes of one piece of output.
+/// The most bytes that are read at once.
 const PIECE: usize = 8 * 1024;
 
 /// The environment that every program gets.
@@ -170,8 +171,6 @@ pub(super) async fn run(
     let mut err = Output::new("stderr", program.most);
     let (mut first, mut second) = (vec![0; PIECE], vec![0; PIECE]);
     let mut input = program.input;
-    let mut flush = interval_at(started + FLUSH, FLUSH);
-    flush.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let how = loop {
         if input.is_empty() {
             stdin = None;
@@ -213,7 +212,6 @@ pub(super) async fn run(
                 input = if written == 0 { &[] } else { &input[written..] };
                 Vec::new()
             }
-            _ = flush.tick() => [out.flush(), err.flush()].into_iter().flatten().collect(),
             last = &mut end, if silent => {
                 ended = Some(last);
                 break How::Itself;
@@ -367,23 +365,19 @@ impl Output {
         self.room -= kept;
         self.left_out += (bytes.len() - kept) as u64;
         self.pending.extend_from_slice(&bytes[..kept]);
-        if self.pending.len() >= PIECE || self.room == 0 {
-            return self.flush().into_iter().collect();
-        }
-        let Some(line) = self.pending.iter().rposition(|byte| *byte == b'\n') else {
-            return Vec::new();
-        };
-        let rest = self.pending.split_off(line + 1);
-        let told = self.told();
-        self.pending = rest;
-        told.into_iter().collect()
+        self.until(safe_cut(&self.pending, LINE)).into_iter().collect()
     }
 
-    /// What has waited for the end of its line. A character that is not all there yet goes on waiting.
+    /// What has waited for the end of its line, when that is not waited for any more. A character that is not all there yet goes
+    /// on waiting.
     pub(super) fn flush(&mut self) -> Option<Happened> {
-        let whole = match std::str::from_utf8(&self.pending) {
+        self.until(self.pending.len())
+    }
+
+    fn until(&mut self, end: usize) -> Option<Happened> {
+        let whole = match std::str::from_utf8(&self.pending[..end]) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.pending.len(),
+            _ => end,
         };
         let rest = self.pending.split_off(whole);
         let told = self.told();
@@ -393,6 +387,12 @@ impl Output {
 
     /// What is left at the end, and whether something is missing.
     pub(super) fn end(&mut self) -> Vec<Happened> {
+        if self.left_out > 0 {
+            // Half a line may be half a secret.
+            let whole = safe_cut(&self.pending, LINE);
+            self.left_out += (self.pending.len() - whole) as u64;
+            self.pending.truncate(whole);
+        }
         let mut told: Vec<_> = self.told().into_iter().collect();
         if self.left_out > 0 && !self.noted {
             self.noted = true;
@@ -439,10 +439,26 @@ mod tests {
     #[test]
     fn too_much_output_is_cut_and_said_to_be() {
         let mut out = Output::new("stdout", 4);
-        assert_eq!(out.take(b"abcdef"), [output("abcd")]);
+        assert_eq!(out.take(b"ab\ncdef"), [output("ab\n")]);
         assert_eq!(out.take(b"gh"), []);
-        assert_eq!(out.end(), [Happened::Truncated { bytes: 4 }]);
+        assert_eq!(out.end(), [Happened::Truncated { bytes: 6 }]);
         assert_eq!(out.end(), []);
+        let mut out = Output::new("stdout", 4);
+        assert_eq!(out.take(b"abcd"), []);
+        assert_eq!(out.end(), [output("abcd")]);
+    }
+
+    #[test]
+    fn a_line_that_comes_over_several_reads_is_told_in_one_piece() {
+        let mut out = Output::new("stdout", 100_000);
+        let line = format!("{}\n", "words and ".repeat(400));
+        let (first, second) = line.split_at(3000);
+        assert_eq!(out.take(first.as_bytes()), []);
+        assert_eq!(out.take(second.as_bytes()), [output(&line)]);
+        let long = "words and ".repeat(800);
+        assert_eq!(out.take(long.as_bytes()), [output(&long)]);
+        assert_eq!(out.take(b"key-abc"), []);
+        assert_eq!(out.take(b"def\n"), [output("key-abcdef\n")]);
     }
 
     proptest::proptest! {

@@ -17,9 +17,9 @@ use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
 
 /// The program that puts the work together, inside the sandbox, and what it is told.
 ///
-/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes and grafts are replaced. When the history
-/// was rewritten so that it does not come from the base any more, everything becomes one commit on the base. Commits that were
-/// put together before the worker began are in its past, whatever the worker did to the merge.
+/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes, grafts and marks of the index are replaced.
+/// When the history was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
+/// Commits that were put together before the worker began are in its past, whatever the worker did to the merge.
 pub(crate) fn finishing(
     assignment: &Assignment,
     merged: Option<&Merged>,
@@ -60,6 +60,11 @@ parent=$(git rev-parse --quiet --verify 'HEAD^{commit}' || true)
 if [ "$worked" = nobody ]; then
     tree=$(git rev-parse 'HEAD^{tree}')
 else
+    # The same entries without any mark: what is said not to be in the files would else stay in the tree.
+    rm -rf .git/index.new
+    git ls-files --stage -z | GIT_INDEX_FILE=/work/.git/index.new git update-index -z --index-info
+    rm -rf .git/index
+    [ ! -e .git/index.new ] || mv .git/index.new .git/index
     git add --all
     tree=$(git write-tree)
 fi

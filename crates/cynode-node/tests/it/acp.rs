@@ -36,6 +36,13 @@ fn bench(start: &str) -> Bench {
     bench
 }
 
+/// The same, with people who are asked.
+fn asking() -> Bench {
+    let mut bench = bench("");
+    bench.ask = true;
+    bench
+}
+
 /// The values that the agent noted in a file, one a line.
 fn noted(bench: &Bench, name: &str) -> Vec<Value> {
     let text = bench.file(name).unwrap_or_default();
@@ -103,8 +110,7 @@ async fn an_agent_gets_the_gate_the_environment_and_the_files_of_its_recipe_and_
 
 #[tokio::test]
 async fn an_agent_that_is_to_ask_is_put_into_the_mode_in_which_it_does() {
-    let mut bench = bench("");
-    bench.ask = true;
+    let bench = asking();
     bench.turn("greet").await;
     assert_eq!(noted(&bench, "mode"), ["asking"]);
 }
@@ -180,7 +186,7 @@ async fn permission_is_asked_with_the_exact_command_and_given_for_this_time_only
         (true, "allowed", r#"{"outcome": "selected", "optionId": "yes"}"#),
         (false, "refused", r#"{"outcome": "selected", "optionId": "no"}"#),
     ] {
-        let mut bench = bench("");
+        let mut bench = asking();
         bench.people = Arc::new(People { allow, ..People::default() });
         let (turn, heard, _) = bench.turn("ask").await;
         assert_eq!(turn, self::turn("end_turn", outcome));
@@ -199,13 +205,35 @@ async fn permission_is_asked_with_the_exact_command_and_given_for_this_time_only
 
 #[tokio::test]
 async fn an_agent_that_offers_no_way_to_refuse_is_refused_all_the_same() {
-    let (turn, ..) = bench("").turn("ask, but not whether").await;
+    let (turn, ..) = asking().turn("ask, but not whether").await;
     assert_eq!(turn, self::turn("end_turn", r#"{"outcome": "cancelled"}"#));
 }
 
 #[tokio::test]
+async fn nobody_is_asked_about_an_agent_that_is_free() {
+    let bench = bench("");
+    let (turn, heard, _) = bench.turn("ask").await;
+    let yes = r#"{"outcome": "selected", "optionId": "yes"}"#;
+    assert_eq!(turn, self::turn("end_turn", yes));
+    assert!(bench.people.asked.lock().unwrap().is_empty());
+    assert!(!heard.iter().any(|it| matches!(it, Happened::Permission { .. })), "{heard:?}");
+}
+
+#[tokio::test]
+async fn more_questions_than_people_can_have_open_are_refused_at_once() {
+    let mut bench = asking();
+    bench.people = Arc::new(People { silent: true, ..People::default() });
+    let (turn, heard, _) = bench.turn("ask much").await;
+    assert_eq!(turn, self::turn("end_turn", "12 refused"));
+    assert_eq!(bench.people.asked.lock().unwrap().len(), 8);
+    let refused =
+        |it: &&Happened| matches!(it, Happened::Permission { state, .. } if state == "refused");
+    assert_eq!(heard.iter().filter(refused).count(), 12);
+}
+
+#[tokio::test]
 async fn whoever_waits_for_a_person_is_not_inactive_but_can_be_cancelled() {
-    let mut bench = bench("");
+    let mut bench = asking();
     bench.people = Arc::new(People { silent: true, ..People::default() });
     bench.limits.inactive = Duration::from_millis(200);
     let (mut session, mut line) = bench.start().await.unwrap();

@@ -113,6 +113,20 @@ def prompt(text):
         answers = [ask("fs/read_text_file", path="/etc/passwd"), ask("terminal/create", command="id"), ask("_ours/thing")]
         say(" ".join(str(answer.get("code")) for answer in answers))
         return {"stopReason": "end_turn"}
+    if text == "ask much":
+        call = tool("Terminal", command="rm -rf build")
+        options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}, {"optionId": "no", "name": "No", "kind": "reject_once"}]
+        asks = {f"much-{at}" for at in range(20)}
+        for id in sorted(asks):
+            write({"id": id, "method": "session/request_permission",
+                "params": {"sessionId": session, "toolCall": {"toolCallId": call, "title": "rm"}, "options": options}})
+        refused = 0
+        while refused < 12:
+            message = read()
+            if message.get("id") in asks and message["result"]["outcome"].get("optionId") == "no":
+                refused += 1
+        say(f"{refused} refused")
+        return {"stopReason": "end_turn"}
     if text.startswith("ask"):
         call = tool("Terminal", command="rm -rf build")
         options = [

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use crate::{
     fake::{Fake, World},
     program::{
-        Machine, git, job, no_process, repository, say, shell, sleep_forever, some_process, write,
+        Machine, bring_back, change, git, job, no_process, repository, say, shell, sleep_forever,
+        some_process, write,
     },
 };
 
@@ -112,6 +113,63 @@ async fn a_commit_that_nobody_has_fails_the_job_and_says_so() {
     let result = fake.result(assignment.job_id).await;
     assert_eq!((result.outcome, result.result.stop.as_str()), (JobOutcome::Failed, "workspace"));
     assert!(result.result.summary.contains(&"ab".repeat(20)), "{}", result.result.summary);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_files_are_larger_than_the_disk_of_a_job_is_not_checked_out() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    // Small in the repository.
+    let large = change(origin.path(), &base, "head -c 2000000 /dev/zero > large");
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let mut assignment = job(vec![say("never")]);
+    assignment.base = Some(large.clone());
+    assignment.work.sandbox.disk_mib = Some(1);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    let why = format!(
+        "the files of the commit {large} need more than the 1048576 bytes of disk that the job has"
+    );
+    assert_eq!(
+        (result.outcome, result.result.stop.as_str(), result.result.summary),
+        (JobOutcome::Failed, "workspace", why)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_only_said_to_be_in_the_files_is_not_in_the_commit() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    let base = change(
+        origin.path(),
+        &base,
+        "echo '*.log' > .gitignore; echo run > run; chmod +x run; mkdir sub
+         git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub",
+    );
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let script = "
+        blob=$(echo huge | git hash-object -w --stdin)
+        git update-index --add --cacheinfo 100644,$blob,huge && git update-index --skip-worktree huge
+        git update-index --assume-unchanged README && echo changed > README
+        echo kept > kept.log && git add --force kept.log
+        echo meant > meant && git add --intent-to-add meant
+    ";
+    let mut assignment = job(vec![shell(script)]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    bring_back(&fake, origin.path(), &result.result);
+    let tree = git(origin.path(), &["ls-tree", "--format=%(objectmode) %(path)", "back"]);
+    let expected =
+        "100644 .gitignore\n100644 README\n100644 kept.log\n100644 meant\n100755 run\n160000 sub";
+    assert_eq!(tree, expected);
+    assert_eq!(git(origin.path(), &["show", "back:README"]), "changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

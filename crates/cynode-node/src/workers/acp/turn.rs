@@ -26,8 +26,10 @@ use super::{
     wire::Incoming,
 };
 
-/// How often words are told that wait for more.
+/// How often lines are told that wait for more.
 const FLUSH: Duration = Duration::from_millis(500);
+/// The most questions to people that are open at once.
+const MOST_OPEN: usize = 8;
 /// What an agent is told after a pause.
 const GO_ON: &str = "You were paused. Go on where you stopped, and do nothing twice.";
 
@@ -153,8 +155,8 @@ impl Agent {
                 None
             }
             _ = course.tick.tick() => {
-                let told = course.updates.flush().into_iter().chain(self.wire.flush()).collect();
-                self.tell_all(told).await;
+                let told = course.updates.flush_lines();
+                self.tell_all(told.into_iter().collect()).await;
                 None
             }
             () = sleep_until(deadline) => self.late(course),
@@ -214,7 +216,7 @@ impl Agent {
         }
     }
 
-    /// Asks a person what the agent asks.
+    /// Asks a person what the agent asks. One that is free in its sandbox may do it, and nobody is asked.
     async fn question(&mut self, course: &mut Course, id: Value, params: Value) {
         let Ok(request) = serde_json::from_value::<RequestPermissionRequest>(params) else {
             self.wire.refuse(&id, -32602, "this is not a request for permission");
@@ -225,11 +227,21 @@ impl Agent {
                 .answer(&id, &RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled));
             return;
         }
-        let (title, input) = course.updates.asked(&request.tool_call);
-        let number = course.asked.last().map_or(0, |(number, _)| number + 1);
+        if !self.asks {
+            self.decide(&id, &request.options, true);
+            return;
+        }
         let named = request.tool_call.tool_call_id.to_string();
         let told = course.updates.flush();
         self.tell_all(told.into_iter().collect()).await;
+        let room = course.asked.len() < MOST_OPEN;
+        let Some((title, input)) = course.updates.asked(&request.tool_call).filter(|_| room) else {
+            self.decide(&id, &request.options, false);
+            let title = request.tool_call.fields.title.unwrap_or_default();
+            tell(&self.events, permission(&named, &title, "refused")).await;
+            return;
+        };
+        let number = course.asked.last().map_or(0, |(number, _)| number + 1);
         tell(&self.events, permission(&named, &title, "asked")).await;
         let permissions = Arc::clone(&self.permissions);
         let asked = title.clone();
@@ -246,16 +258,21 @@ impl Agent {
             return;
         };
         let (_, question) = course.asked.remove(at);
-        let outcome = match chosen(&question.options, allowed) {
+        self.decide(&question.id, &question.options, allowed);
+        let state = if allowed { "allowed" } else { "refused" };
+        tell(&self.events, permission(&question.request, &question.title, state)).await;
+    }
+
+    /// Tells the agent whether it may.
+    fn decide(&mut self, id: &Value, options: &[PermissionOption], allowed: bool) {
+        let outcome = match chosen(options, allowed) {
             Some(option) => {
                 RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option))
             }
             // It offers no way to say so: then it may not.
             None => RequestPermissionOutcome::Cancelled,
         };
-        self.wire.answer(&question.id, &RequestPermissionResponse::new(outcome));
-        let state = if allowed { "allowed" } else { "refused" };
-        tell(&self.events, permission(&question.request, &question.title, state)).await;
+        self.wire.answer(id, &RequestPermissionResponse::new(outcome));
     }
 
     async fn order(&mut self, course: &mut Course, order: Order) {

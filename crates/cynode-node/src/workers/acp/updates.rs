@@ -1,7 +1,7 @@
 //! What an agent tells of its work, as events of the job.
 
 use std::{
-    collections::HashMap,
+    collections::VecDeque,
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
@@ -12,7 +12,9 @@ use agent_client_protocol_schema::v1::{
 use cynode_wire::nodes::Happened;
 use serde_json::{Value, json};
 
-/// The longest piece of words that is told at once.
+use crate::pieces::{LINE, safe_cut};
+
+/// From this many bytes on, words are not waited with.
 const PIECE: usize = 4 * 1024;
 /// The most bytes of an input in an event; questions to people have all of it.
 const INPUT: usize = 16 * 1024;
@@ -20,6 +22,10 @@ const INPUT: usize = 16 * 1024;
 const SAID: usize = 64 * 1024;
 /// The most uses of tools that are remembered at once.
 const REMEMBERED: usize = 1000;
+/// The most bytes of one use that are remembered.
+const CALL: usize = 1024 * 1024;
+/// The most bytes of all uses that are remembered at once.
+const CALLS: usize = 8 * CALL;
 
 /// Words of which kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +40,10 @@ pub(super) struct Updates {
     words: Option<(Voice, String)>,
     said: String,
     used_tool: bool,
-    calls: HashMap<String, Call>,
+    /// Uses that have not ended, the oldest first.
+    calls: VecDeque<(String, Call)>,
+    /// Whether one of them was forgotten.
+    forgot: bool,
     /// Every use of a tool that ended, by what was done.
     pub(super) done: Vec<u64>,
 }
@@ -46,7 +55,9 @@ pub(super) struct Call {
     kind: ToolKind,
     status: ToolCallStatus,
     input: Value,
-    content: Vec<ToolCallContent>,
+    content: Vec<Value>,
+    /// Whether this is not all that was told of it.
+    shortened: bool,
 }
 
 impl Updates {
@@ -70,13 +81,18 @@ impl Updates {
         }
     }
 
-    /// The words that have waited for more of them.
+    /// The words that have waited for more of them, as far as their lines have ended.
+    pub(super) fn flush_lines(&mut self) -> Option<Happened> {
+        let (voice, text) = self.words.as_mut()?;
+        let rest = text.split_off(safe_cut(text.as_bytes(), LINE));
+        let (voice, lines) = (*voice, std::mem::replace(text, rest));
+        (!lines.is_empty()).then(|| told(voice, lines))
+    }
+
+    /// All words that have waited for more of them.
     pub(super) fn flush(&mut self) -> Option<Happened> {
         let (voice, text) = self.words.take()?;
-        Some(match voice {
-            Voice::Said => Happened::Said { text },
-            Voice::Thought => Happened::Thought { text },
-        })
+        (!text.is_empty()).then(|| told(voice, text))
     }
 
     /// What was said last: after the last use of a tool, or before it when nothing came after.
@@ -85,18 +101,28 @@ impl Updates {
     }
 
     /// What is asked for when permission for a use is asked: in the words of the request, and where those are missing, of the use.
-    pub(super) fn asked(&self, request: &ToolCallUpdate) -> (String, Value) {
-        let mut call = self.calls.get(&*request.tool_call_id.0).cloned().unwrap_or_default();
-        call.learn(&request.fields);
+    /// Nothing when what was told of the use is not all known any more and the request does not say it: nobody can judge that.
+    pub(super) fn asked(&self, request: &ToolCallUpdate) -> Option<(String, Value)> {
+        let known = self.known(&request.tool_call_id.0).map(|at| self.calls[at].1.clone());
+        let lost = known.as_ref().map_or(self.forgot, |call| call.shortened);
+        let fields = &request.fields;
+        let carries = fields.raw_input.as_ref().is_some_and(says)
+            || fields.content.as_ref().is_some_and(|it| !it.is_empty());
+        if lost && !carries {
+            return None;
+        }
+        let mut call = known.filter(|call| !call.shortened).unwrap_or_default();
+        call.learn(fields);
         let mut input = json!({ "kind": call.kind, "input": call.input });
-        // A terminal is only a name that is never the same; what it will do is in the input.
-        let shown = |it: &&ToolCallContent| !matches!(it, ToolCallContent::Terminal(_));
-        let content: Vec<_> = call.content.iter().filter(shown).collect();
-        if !content.is_empty() {
-            input["content"] = serde_json::to_value(content).unwrap_or_default();
+        if !call.content.is_empty() {
+            input["content"] = Value::Array(call.content);
         }
         let title = if call.title.is_empty() { "Use a tool".to_owned() } else { call.title };
-        (title, input)
+        Some((title, input))
+    }
+
+    fn known(&self, id: &str) -> Option<usize> {
+        self.calls.iter().position(|(known, _)| known == id)
     }
 
     fn speak(&mut self, voice: Voice, chunk: ContentChunk) -> Vec<Happened> {
@@ -119,7 +145,7 @@ impl Updates {
         let (_, words) = self.words.get_or_insert_with(|| (voice, String::new()));
         words.push_str(&text);
         if words.len() >= PIECE {
-            told.extend(self.flush());
+            told.extend(self.flush_lines());
         }
         told
     }
@@ -127,16 +153,12 @@ impl Updates {
     fn call(&mut self, update: &ToolCallUpdate) -> Vec<Happened> {
         self.used_tool = true;
         let id = update.tool_call_id.0.to_string();
-        if self.calls.len() >= REMEMBERED && !self.calls.contains_key(&id) {
-            self.calls.clear();
-        }
-        let known = self.calls.contains_key(&id);
-        let call = self.calls.entry(id.clone()).or_default();
+        let known = self.known(&id).and_then(|at| self.calls.remove(at));
+        let is_known = known.is_some();
+        let (_, mut call) = known.unwrap_or_default();
         let before = (call.status, call.input.is_null(), call.title.is_empty());
         call.learn(&update.fields);
-        if known && before == (call.status, call.input.is_null(), call.title.is_empty()) {
-            return Vec::new();
-        }
+        let same = before == (call.status, call.input.is_null(), call.title.is_empty());
         let ended = matches!(call.status, ToolCallStatus::Completed | ToolCallStatus::Failed);
         let happened = Happened::Tool {
             call: id.clone(),
@@ -144,13 +166,30 @@ impl Updates {
             status: status(call.status).to_owned(),
             input: short(&call.input),
         };
-        if ended {
+        let news = !(is_known && same);
+        if ended && news {
             let mut done = DefaultHasher::new();
             (&call.title, call.input.to_string()).hash(&mut done);
             self.done.push(done.finish());
-            self.calls.remove(&id);
+        } else {
+            self.remember(id, call);
         }
-        self.after_words(happened)
+        if news { self.after_words(happened) } else { Vec::new() }
+    }
+
+    /// Remembers a use, and forgets those that were not told of for longest when there are too many.
+    fn remember(&mut self, id: String, mut call: Call) {
+        if call.weight() > CALL {
+            call.shorten();
+        }
+        self.calls.push_back((id, call));
+        let weight = |(id, call): &(String, Call)| id.len() + call.weight();
+        let mut bytes: usize = self.calls.iter().map(weight).sum();
+        while self.calls.len() > REMEMBERED || bytes > CALLS {
+            let Some(oldest) = self.calls.pop_front() else { return };
+            bytes -= weight(&oldest);
+            self.forgot = true;
+        }
     }
 
     fn after_words(&mut self, happened: Happened) -> Vec<Happened> {
@@ -169,13 +208,28 @@ impl Call {
         if let Some(status) = fields.status {
             self.status = status;
         }
-        let empty = |input: &Value| input.as_object().is_some_and(|input| input.is_empty());
-        if let Some(input) = fields.raw_input.as_ref().filter(|it| !it.is_null() && !empty(it)) {
+        if let Some(input) = fields.raw_input.as_ref().filter(|it| says(it)) {
             self.input.clone_from(input);
         }
         if let Some(content) = &fields.content {
-            self.content.clone_from(content);
+            // A terminal is only a name that is never the same; what it will do is in the input.
+            let shown = |it: &&ToolCallContent| !matches!(it, ToolCallContent::Terminal(_));
+            let value = |it| serde_json::to_value(it).unwrap_or_default();
+            self.content = content.iter().filter(shown).map(value).collect();
         }
+    }
+
+    /// Roughly how many bytes of memory it takes.
+    fn weight(&self) -> usize {
+        self.title.len() + weight(&self.input) + self.content.iter().map(weight).sum::<usize>()
+    }
+
+    /// Keeps what events need.
+    fn shorten(&mut self) {
+        self.title.truncate(cut(&self.title, INPUT).len());
+        self.input = short(&self.input);
+        self.content = Vec::new();
+        self.shortened = true;
     }
 }
 
@@ -190,6 +244,14 @@ fn as_update(call: ToolCall) -> ToolCallUpdate {
     ToolCallUpdate::new(call.tool_call_id, fields)
 }
 
+/// Words in a voice.
+fn told(voice: Voice, text: String) -> Happened {
+    match voice {
+        Voice::Said => Happened::Said { text },
+        Voice::Thought => Happened::Thought { text },
+    }
+}
+
 const fn status(status: ToolCallStatus) -> &'static str {
     match status {
         ToolCallStatus::InProgress => "in_progress",
@@ -199,13 +261,30 @@ const fn status(status: ToolCallStatus) -> &'static str {
     }
 }
 
+/// Whether an input says anything.
+fn says(input: &Value) -> bool {
+    !input.is_null() && input.as_object().is_none_or(|input| !input.is_empty())
+}
+
 /// An input that is not too long for an event.
 fn short(input: &Value) -> Value {
     let text = input.to_string();
     if text.len() <= INPUT {
         return input.clone();
     }
-    json!({ "truncated": text.len(), "begins": cut(&text, INPUT) })
+    // Written once more, what is between the quotes becomes at most twice as long; so this is short itself.
+    json!({ "truncated": text.len(), "begins": cut(&text, INPUT / 2 - 64) })
+}
+
+/// Roughly how many bytes of memory a value takes.
+fn weight(value: &Value) -> usize {
+    const EACH: usize = 64;
+    EACH + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, it)| name.len() + weight(it)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
 }
 
 /// The beginning of a text, at most so many bytes of it.
@@ -252,6 +331,22 @@ mod tests {
     }
 
     #[test]
+    fn words_are_cut_where_a_line_ends_and_a_long_line_at_white_space() {
+        let told = |text: &str| Happened::Said { text: text.into() };
+        let mut updates = Updates::default();
+        taken(&mut updates, said("One.\nkey-ab"));
+        assert_eq!(updates.flush_lines(), Some(told("One.\n")));
+        assert_eq!(updates.flush_lines(), None);
+        taken(&mut updates, said("cd\n"));
+        assert_eq!(updates.flush_lines(), Some(told("key-abcd\n")));
+        assert_eq!(updates.flush(), None);
+        let long = "word ".repeat(1000);
+        assert_eq!(taken(&mut updates, said(&format!("{long}key-ab"))), [told(&long)]);
+        assert_eq!(taken(&mut updates, said("cd")), []);
+        assert_eq!(updates.flush(), Some(told("key-abcd")));
+    }
+
+    #[test]
     fn the_same_done_twice_is_the_same() {
         let mut updates = Updates::default();
         for (id, command) in [("1", "ls"), ("2", "ls"), ("3", "pwd")] {
@@ -271,13 +366,46 @@ mod tests {
         taken(&mut updates, call);
         let request = serde_json::from_value(json!({ "toolCallId": "1", "title": "rm" })).unwrap();
         let input = json!({ "kind": "execute", "input": { "command": "rm -rf build" } });
-        assert_eq!(updates.asked(&request), ("rm".into(), input));
+        assert_eq!(updates.asked(&request), Some(("rm".into(), input)));
         let diff = json!({ "type": "diff", "path": "/work/a", "oldText": "1", "newText": "2" });
         let request = json!({ "toolCallId": "2", "title": "Edit a", "kind": "edit",
             "content": [diff, { "type": "terminal", "terminalId": "2" }] });
-        let (title, input) = updates.asked(&serde_json::from_value(request).unwrap());
-        assert_eq!(title, "Edit a");
-        assert_eq!(input, json!({ "kind": "edit", "input": null, "content": [diff] }));
+        let input = json!({ "kind": "edit", "input": null, "content": [diff] });
+        let asked = updates.asked(&serde_json::from_value(request).unwrap());
+        assert_eq!(asked, Some(("Edit a".into(), input)));
+    }
+
+    #[test]
+    fn however_much_is_told_of_tools_little_is_remembered_and_what_is_lost_is_not_asked_for() {
+        let mut updates = Updates::default();
+        let tell = |updates: &mut Updates, id: &str, length: usize| {
+            taken(
+                updates,
+                json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "sh", "kind": "execute",
+                    "rawInput": { "command": "x".repeat(length) } }),
+            );
+        };
+        let ask = |updates: &Updates, request: Value| {
+            updates.asked(&serde_json::from_value(request).unwrap())
+        };
+        tell(&mut updates, "long", 2 * CALL);
+        assert!(updates.calls[0].1.weight() < 2 * INPUT);
+        assert_eq!(ask(&updates, json!({ "toolCallId": "long" })), None);
+        for at in 0..20 {
+            tell(&mut updates, &at.to_string(), CALL / 2);
+        }
+        let bytes: usize = updates.calls.iter().map(|(_, call)| call.weight()).sum();
+        assert!(bytes <= CALLS && updates.calls.len() == 15, "{bytes}");
+        assert_eq!(ask(&updates, json!({ "toolCallId": "0", "title": "rm" })), None);
+        let request = json!({ "toolCallId": "0", "title": "rm", "rawInput": { "command": "rm" } });
+        let input = json!({ "kind": "other", "input": { "command": "rm" } });
+        assert_eq!(ask(&updates, request), Some(("rm".into(), input)));
+        assert!(ask(&updates, json!({ "toolCallId": "19" })).is_some());
+        let done = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "19", "status": "completed" });
+        assert!(
+            matches!(&taken(&mut updates, done)[..], [Happened::Tool { title, .. }] if title == "sh")
+        );
+        assert_eq!((updates.calls.len(), updates.done.len()), (14, 1));
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Wire {
         self.tail.text().trim().to_owned()
     }
 
-    /// What has waited for the end of its line.
+    /// What has waited for the end of its line, when that is not waited for any more.
     pub(super) fn flush(&mut self) -> Vec<cynode_wire::nodes::Happened> {
         self.out.flush().into_iter().chain(self.err.flush()).collect()
     }
