@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn files_fit_when_their_sizes_do_however_the_list_comes() {
-        let list = b"100644 blob ab12       5\ta\t9\n\0160000 commit ab12       -\tsub\0100755 blob ab12   10000\tb\0";
+        let list = b"100644 blob ab12       5\ta\t9\n\x00160000 commit ab12       -\tsub\x00100755 blob ab12   10000\tb\0";
         for length in 1..list.len() {
             let fits = |most: u64| {
                 let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };

@@ -168,7 +168,7 @@ impl Builder {
             });
             unit.payload = payload.value()?;
         }
-        let Self { units, assumptions } = self;
+        let Self { units, assumptions, gone: _ } = self;
         Plan::try_from(PlanText { steps: units, assumptions }).map_err(|error| {
             Trouble::Permanent(format!("the plan does not hold together: {error}"))
         })
