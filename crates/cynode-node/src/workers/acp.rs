@@ -88,7 +88,6 @@ impl Acp {
             resumed: false,
             events: start.events,
             permissions: start.permissions,
-            asks: start.ask,
             limits: start.limits,
             over: false,
         };
@@ -124,8 +123,6 @@ struct Agent {
     resumed: bool,
     events: mpsc::Sender<Happened>,
     permissions: Arc<dyn Permissions>,
-    /// Whether people are asked what it asks.
-    asks: bool,
     limits: Patience,
     /// Whether it has ended.
     over: bool,

@@ -216,7 +216,7 @@ impl Agent {
         }
     }
 
-    /// Asks a person what the agent asks. One that is free in its sandbox may do it, and nobody is asked.
+    /// Asks a person what the agent asks, be it told to ask or not: nobody says yes in a person's place.
     async fn question(&mut self, course: &mut Course, id: Value, params: Value) {
         let Ok(request) = serde_json::from_value::<RequestPermissionRequest>(params) else {
             self.wire.refuse(&id, -32602, "this is not a request for permission");
@@ -225,10 +225,6 @@ impl Agent {
         if course.ending.is_some() {
             self.wire
                 .answer(&id, &RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled));
-            return;
-        }
-        if !self.asks {
-            self.decide(&id, &request.options, true);
             return;
         }
         let named = request.tool_call.tool_call_id.to_string();
