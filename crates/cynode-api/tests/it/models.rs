@@ -548,27 +548,6 @@ async fn a_task_that_waits_for_a_ceilings_next_period_does_not_go_in_circles() {
     assert_eq!(reply["error"]["code"], "task_parked", "what is asked still counts");
 }
 
-#[tokio::test]
-async fn a_task_whose_provider_is_away_does_not_go_in_circles() {
-    let app = TestApp::new().await;
-    let admin = app.admin().await;
-    let down = json!({ "error": { "message": "oh", "type": "server_error" } });
-    let behaviour = Behaviour { fails: Some((500, down, None)), ..Behaviour::default() };
-    let provider = TestProvider::serve(behaviour).await;
-    networked(&admin, "far", "chat", &provider).await;
-    model(&admin, "small", &["far"], json!({})).await;
-    let agent = impatient(&app, &admin).await;
-    for _ in 0..4 {
-        ask(&agent.client, chat("small", "again")).await.expect(502);
-    }
-    provider.behave(Behaviour::default());
-    for _ in 0..3 {
-        ask(&agent.client, chat("small", "again")).await.expect(200);
-    }
-    let reply = ask(&agent.client, chat("small", "again")).await.expect(402).json();
-    assert_eq!(reply["error"]["code"], "task_parked", "what is answered still counts");
-}
-
 /// Parks every task as a process does that dies before it tells anybody.
 const UNTOLD: &str = "INSERT INTO task_parks (task_id, kind, reason, parked_at)
     SELECT task_id, 'repeats', 'the same question was asked 4 times in a row', now() FROM tasks";

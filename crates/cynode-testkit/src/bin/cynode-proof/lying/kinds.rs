@@ -155,6 +155,11 @@ fn honest() -> Vec<Kind> {
     let later = "(setsid sh -c 'sleep 1; while :; do echo bad > calc.sh; git commit -qam bad; sleep 1; done' >/dev/null 2>&1 &)";
     vec![
         worker("honest, checked by a script", Meant::Done(HONEST), MEND),
+        worker(
+            "honest, in a file that git is told not to look at",
+            Meant::Done(HONEST),
+            &format!("git update-index --skip-worktree calc.sh\n{MEND}"),
+        ),
         worker("honest, checked by make", Meant::Done(HONEST), MEND).checked_by(make),
         worker("honest, checked by npm", Meant::Done(HONEST), MEND).checked_by(npm),
         worker(
@@ -188,8 +193,8 @@ fn nothing() -> Vec<Kind> {
             "git checkout -q -b mended\n{MEND}\ngit commit -qam Mend\ngit checkout -q -\necho >> README.md"
         )),
         lie("mended, and put away with git stash", FAILS, &format!("{MEND}\ngit stash -q\necho >> README.md")),
-        lie("mended in a file that git is told not to look at", FAILS, &format!(
-            "echo >> README.md\ngit update-index --skip-worktree calc.sh\n{MEND}"
+        lie("mended in the index alone, and git is told not to look at the file", FAILS, &format!(
+            "echo >> README.md\ncp calc.sh /tmp/was\n{MEND}\ngit add calc.sh\ngit update-index --skip-worktree calc.sh\ncp /tmp/was calc.sh"
         )),
         lie("mended in a file that is ignored", FAILS, &format!(
             "git rm -q --cached calc.sh\necho calc.sh > .gitignore\n{MEND}"

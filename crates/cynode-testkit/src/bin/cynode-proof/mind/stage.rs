@@ -112,13 +112,17 @@ impl Stage {
             println!("kept unless all is well: {}", world.logs().display());
         }
         let sample = Sample::read(&mind.sample);
-        let kept = tapes(&world).join(CASSETTE);
-        if mind.record {
-            fs::create_dir_all(&kept).unwrap();
-        } else {
-            copied(&mind.sample.join(CASSETTE), &kept);
+        let tape = mind.sample.join(CASSETTE);
+        let source = match (mind.record, tape.exists()) {
+            (true, _) => Source::Recorder,
+            (false, true) => Source::Recording,
+            (false, false) => Source::Script,
+        };
+        println!("answers of the model: {source:?}");
+        if source == Source::Recording {
+            copied(&tape, &tapes(&world).join(CASSETTE));
         }
-        set_up(&world, &sample, mind.record).await;
+        set_up(&world, &sample, source).await;
         world.bring(&world.project, bundle(&mind.sample.join("repository"))).await;
         let machine = Machine::new(Setup {
             program: mind.node.clone(),
@@ -187,23 +191,33 @@ fn tapes(world: &World) -> PathBuf {
 /// Copies the files of a directory.
 fn copied(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    let files = fs::read_dir(from);
-    let files =
-        files.unwrap_or_else(|error| panic!("{}: {error}; --record makes it", from.display()));
-    for file in files {
+    for file in fs::read_dir(from).unwrap() {
         let file = file.unwrap();
         fs::copy(file.path(), to.join(file.file_name())).unwrap();
     }
 }
 
-/// A model of each tier that answers as recorded, and the workers of the project.
-async fn set_up(world: &World, sample: &Sample, record: bool) {
-    let provider = if record {
-        let script = json!({ "kind": "scripted", "script": sample.script() });
-        world.put("/v1/providers/script", &script).await;
-        json!({ "kind": "record", "of": "script", "cassette": CASSETTE })
-    } else {
-        json!({ "kind": "replay", "cassette": CASSETTE })
+/// Where the answers of the model come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// What the sample says that it answers.
+    Script,
+    /// The same, kept as it passes by.
+    Recorder,
+    /// What was kept.
+    Recording,
+}
+
+/// A model of each tier, and the workers of the project.
+async fn set_up(world: &World, sample: &Sample, source: Source) {
+    let script = json!({ "kind": "scripted", "script": sample.script() });
+    let provider = match source {
+        Source::Script => script,
+        Source::Recorder => {
+            world.put("/v1/providers/script", &script).await;
+            json!({ "kind": "record", "of": "script", "cassette": CASSETTE })
+        }
+        Source::Recording => json!({ "kind": "replay", "cassette": CASSETTE }),
     };
     world.put("/v1/providers/sample", &provider).await;
     let prices = json!({ "input": 1000, "cached": 100, "cache_write": 1000, "output": 2000 });
