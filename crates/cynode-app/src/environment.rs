@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use cynode_core::trace::TraceId;
+use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -80,4 +81,10 @@ impl Random for SystemRandom {
     fn fill(&self, bytes: &mut [u8]) {
         rand::fill(bytes);
     }
+}
+
+/// An id that follows from what it is of: the same whenever it is asked for.
+pub(crate) fn derived(from: impl AsRef<[u8]>) -> Uuid {
+    let digest = Sha256::digest(from);
+    uuid::Builder::from_custom_bytes(std::array::from_fn(|at| digest[at])).into_uuid()
 }

@@ -31,7 +31,6 @@ use cynode_wire::{
 use data_encoding::HEXLOWER;
 use ed25519_dalek::{Signature, VerifyingKey};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use time::Duration;
 use uuid::Uuid;
 
@@ -43,6 +42,7 @@ use crate::{
     artifacts,
     context::Told,
     delivery,
+    environment::derived,
     error::complain,
     repositories,
     tokens::{self, Presented, TokenKind},
@@ -616,11 +616,7 @@ pub async fn heartbeat(app: &App, node: Known, body: &Heartbeat) -> Result<Heart
 
 /// The name of an instruction to one agent, the same whenever it is given.
 fn named(told: &Undelivered) -> Uuid {
-    let both = [told.job.as_uuid().into_bytes(), told.id.as_uuid().into_bytes()].concat();
-    let digest: [u8; 32] = Sha256::digest(both).into();
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest[..16]);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    derived([told.job.as_uuid().into_bytes(), told.id.as_uuid().into_bytes()].concat())
 }
 
 fn why_not(standing: Option<&jobs::Standing>, node: Known, fencing_token: i64) -> &'static str {

@@ -17,10 +17,9 @@ use cynode_wire::{
     workflow::{Finding, VerificationStatus},
 };
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{App, Ctx, Error, context::Told, handoffs::Subject};
+use crate::{App, Ctx, Error, context::Told, environment::derived, handoffs::Subject};
 
 /// Most questions of one job that the project manager is asked; whoever asks for a person is always heard.
 const MOST_QUESTIONS: i64 = 10;
@@ -224,9 +223,7 @@ pub async fn verify(
     let id = match handoffs::of_token(ctx.conn(), agent).await? {
         Some(handoff) => {
             let unit = unit.as_deref().unwrap_or_default();
-            let digest = Sha256::digest(format!("{handoff} {unit}"));
-            let bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
-            uuid::Builder::from_custom_bytes(bytes).into_uuid()
+            derived(format!("{handoff} {unit}"))
         }
         None => ctx.uuid(),
     };

@@ -21,9 +21,8 @@ use cynode_wire::{
     workflow::Resolution,
 };
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
-use crate::{Ctx, Error, context::Told};
+use crate::{Ctx, Error, context::Told, environment::derived};
 
 /// Locks a task that the caller may steer.
 async fn steered(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
@@ -66,9 +65,7 @@ pub async fn reply(
 
 /// The instruction that answers a report: the same whenever it is given.
 fn answer_to(report: &Kept) -> InstructionId {
-    let digest = Sha256::digest(format!("{} instruction", report.id));
-    let bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
-    InstructionId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    InstructionId::from_uuid(derived(format!("{} instruction", report.id)))
 }
 
 /// The job that is told; whoever does not work any more is told nothing.
