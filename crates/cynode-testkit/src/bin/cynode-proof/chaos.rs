@@ -45,6 +45,9 @@ enum Command {
         /// Only points whose name holds this.
         #[arg(long)]
         only: Option<String>,
+        /// How many seconds longer than a lease it may take until a run goes on.
+        #[arg(long, default_value_t = 2)]
+        slack: u32,
     },
     /// Kills a random process again and again while many tasks run.
     Storm {
@@ -70,9 +73,6 @@ enum Command {
 /// How long a lease lasts in these worlds.
 const LEASE: u32 = 3;
 
-/// How much longer than a lease it may take until a run goes on.
-const SLACK: Duration = Duration::from_secs(2);
-
 /// How long a task may take before it counts as stuck.
 const STUCK: Duration = Duration::from_mins(1);
 
@@ -83,7 +83,9 @@ pub(crate) async fn run(chaos: Chaos) -> bool {
     let Chaos { places, keep, command } = chaos;
     let places = (places, keep);
     match command {
-        Command::Matrix { take, only } => matrix(&places, take, only.as_deref()).await,
+        Command::Matrix { take, only, slack } => {
+            matrix(&places, take, only.as_deref(), slack).await
+        }
         Command::Storm { tasks, seconds, every_ms } => {
             storm(&places, tasks, Duration::from_secs(seconds), Duration::from_millis(every_ms))
                 .await
@@ -400,7 +402,7 @@ async fn break_at(stage: &Stage, point: &Point, expected: &Facts) -> Outcome {
 /// A number that shares no divisor with any number of points we have.
 const STRIDE: usize = 97;
 
-async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>) -> bool {
+async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: u32) -> bool {
     let stage = Stage::new(places, true).await;
     let task = stage.world.task("six-units").await;
     assert!(until_ended(&stage, &task, STUCK).await, "the unbroken run did not end");
@@ -418,7 +420,7 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>) -> bool
         Some(take) => (0..take).map(|index| all[index * STRIDE % all.len()].clone()).collect(),
         None => all,
     };
-    let limit = Duration::from_secs(LEASE.into()) + SLACK;
+    let limit = Duration::from_secs((LEASE + slack).into());
     let (mut lost, mut doubled, mut stuck, mut missed, mut slow) = (0, 0, 0, 0, 0);
     let mut slowest = Duration::ZERO;
     for point in &points {
