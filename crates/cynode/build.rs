@@ -1,6 +1,7 @@
-//! Has the linker keep one of functions that are the same, byte by byte: a tenth of the program, and of what is resident of it.
+//! Has the linker make the program small, and with it what is resident of it: one of functions that are the same, byte by byte (a tenth of the
+//! program), and a short list of the addresses that the loader fills in (two megabytes that are read at the start and never again).
 
-use std::env::var;
+use std::{env::var, process::Command};
 
 #[expect(clippy::disallowed_methods, reason = "cargo speaks to build scripts by the environment")]
 fn main() {
@@ -12,5 +13,21 @@ fn main() {
         && is("CARGO_CFG_TARGET_ENV", "gnu");
     if lld && is("PROFILE", "release") {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        if var("HOST").is_ok_and(|host| is("TARGET", &host)) && loader_takes_short_lists() {
+            println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+        }
     }
+}
+
+/// Whether the C library here, and so any that this program runs with, is 2.36 or later.
+fn loader_takes_short_lists() -> bool {
+    let told = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+    let Ok(text) = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()) else {
+        return false;
+    };
+    let version = text.trim().strip_prefix("glibc ").and_then(|version| version.split_once('.'));
+    version.is_some_and(|(first, second)| match (first.parse(), second.parse()) {
+        (Ok(first), Ok(second)) => (first, second) >= (2_u32, 36_u32),
+        _ => false,
+    })
 }
