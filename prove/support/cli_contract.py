@@ -457,6 +457,9 @@ def _():
         seconds=120,
     )
     assert any(it["name"] == "call-tools" for it in call("task list", "--project", "web")["items"])
+    first = call("task list", "--project", "web", "--limit", 1)
+    behind = call("task list", "--project", "web", "--cursor", first["next_cursor"])["items"] if first.get("next_cursor") else []
+    assert [it["id"] for it in first["items"] + behind] == [it["id"] for it in call("task list", "--project", "web", "--all")["items"]]
     waiting("call-tools", "human_input")
     call("task answer", "call-tools", "Everybody.")
     call("task answer", "call-tools", "Everybody.", code=5)

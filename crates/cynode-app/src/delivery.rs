@@ -41,7 +41,7 @@ pub use reviewing::{FollowUp, Remark, close, comment, follow_up, review};
 use crate::{
     App, Ctx, Error, Request,
     context::Told,
-    repositories::{Moved, NewCommit},
+    repositories::{Difference, Moved, NewCommit},
 };
 
 /// How often it is looked again when something changes meanwhile.
@@ -648,8 +648,9 @@ async fn between(
         return Err(Error::Invalid("`path` is the path of a file below the root".into()));
     }
     let git = &app.gate()?.repositories;
-    let (text, truncated) = git.diff(project, &base, &head, path, MOST_DIFF).await?;
-    Ok(DiffView { base, head, text, truncated })
+    let found = git.diff(project, &base, &head, path, MOST_DIFF).await?;
+    let Difference { text, truncated, inexact } = found;
+    Ok(DiffView { base, head, text, truncated, inexact })
 }
 
 /// The files that a pull request would change.

@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 
 pub use cynode_db::repositories::Repository;
 
-pub(crate) use branches::{Joined, Moved, NewCommit};
+pub(crate) use branches::{Difference, Joined, Moved, NewCommit};
 
 use crate::{App, Ctx, Error, Request, context::Told};
 
@@ -248,6 +248,17 @@ impl Repositories {
         args: &[&str],
         most: u64,
     ) -> Result<(String, bool), GitError> {
+        let (bytes, whole) = self.bytes(directory, args, most).await?;
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), whole))
+    }
+
+    /// The same, byte for byte.
+    async fn bytes(
+        &self,
+        directory: &Path,
+        args: &[&str],
+        most: u64,
+    ) -> Result<(Vec<u8>, bool), GitError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
         let mut child = Self::git(directory).args(args).stderr(Stdio::null()).spawn()?;
         let Some(output) = child.stdout.take() else {
@@ -267,7 +278,7 @@ impl Repositories {
         if whole && !status.success() {
             return Err(GitError::Failed("git could not read the repository".into()));
         }
-        Ok((String::from_utf8_lossy(&text).into_owned(), whole))
+        Ok((text, whole))
     }
 
     async fn run(&self, directory: &Path, args: &[&str]) -> Result<String, GitError> {

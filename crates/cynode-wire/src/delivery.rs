@@ -312,6 +312,9 @@ pub struct DiffView {
     pub text: String,
     /// Whether there is more than is shown.
     pub truncated: bool,
+    /// Whether it cannot be applied as it is, because a file is binary or not UTF-8; absent when it can.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inexact: bool,
 }
 
 /// The files that are different.

@@ -31,6 +31,12 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
+    /// The same; at most as many where nobody said how many.
+    pub(crate) fn or(mut self, limit: u32) -> Self {
+        self.limit = self.limit.or(Some(limit));
+        self
+    }
+
     /// Reads that part of a list.
     pub(crate) async fn read(&self, context: &Context, call: &Call) -> Result<Value> {
         if self.all {

@@ -12,7 +12,7 @@ use crate::{
     config::{DEFAULT_URL, Environment, File},
     context::Context,
     failure::{Failure, Kind, Result},
-    output::{Form, Output},
+    output::{self, Form, Output},
 };
 
 /// CyNode from a terminal: ask for work, watch it, answer it, look after the installation.
@@ -176,7 +176,12 @@ pub fn main() -> ExitCode {
         _ => Form::Readable,
     };
     let out = Output::new(form, !cli.globals.no_color && !environment.no_colour);
-    match begin(cli, environment, out) {
+    ended(begin(cli, environment, out).and_then(|()| output::written()), out)
+}
+
+/// What the shell is told; why it failed is told to the person first.
+fn ended(done: Result<()>, out: Output) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             out.complain(&failure);
@@ -188,8 +193,8 @@ pub fn main() -> ExitCode {
 /// Help and version are answers; everything else was not understood, which programs are told in their own way.
 fn not_understood(error: &clap::Error, json: bool) -> ExitCode {
     if !error.use_stderr() {
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        let printed = error.print().or_else(|error| output::unless_gone(&error));
+        return ended(printed, Output::new(Form::Readable, false));
     }
     if json {
         let said = error.render().to_string();

@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use dialoguer::console::{Key, Term};
 use serde_json::Value;
 
 use crate::{
@@ -68,11 +69,36 @@ impl Context {
             return Err(Failure::new(Kind::Usage, format!("{question} Nobody is there to ask."))
                 .fix("say it with --yes"));
         }
-        let answer = dialoguer::Confirm::new().with_prompt(question).default(false).interact();
-        match answer {
-            Ok(true) => Ok(()),
-            _ => Err(Failure::new(Kind::EndedBadly, "nothing was done")),
+        let said = pressed(question).unwrap_or(Err(Kind::EndedBadly));
+        said.map_err(|kind| Failure::new(kind, "nothing was done"))
+    }
+}
+
+/// Asks, and takes the first key that is an answer. The cursor is not hidden meanwhile: whoever leaves must find it.
+fn pressed(question: &str) -> std::io::Result<Result<(), Kind>> {
+    let terminal = Term::stderr();
+    // Without one no key would ever come.
+    if !terminal.is_term() {
+        return Err(std::io::ErrorKind::NotConnected.into());
+    }
+    terminal.write_str(&format!("{question} [y/N] "))?;
+    let answer = loop {
+        if let Some(answer) = meant(&terminal.read_key_raw()?) {
+            break answer;
         }
+    };
+    terminal.clear_line()?;
+    terminal.write_line(&format!("{question} {}", if answer.is_ok() { "yes" } else { "no" }))?;
+    Ok(answer)
+}
+
+/// What a key means where something is to be done or not.
+fn meant(key: &Key) -> Option<Result<(), Kind>> {
+    match key {
+        Key::Char('y' | 'Y') => Some(Ok(())),
+        Key::Char('n' | 'N') | Key::Enter => Some(Err(Kind::EndedBadly)),
+        Key::CtrlC => Some(Err(Kind::Left)),
+        _ => None,
     }
 }
 
@@ -117,6 +143,21 @@ mod tests {
         assert_eq!(context.project_at(None, other.path()).unwrap(), "kept");
         let failure = self::context(None).project_at(None, other.path()).unwrap_err();
         assert_eq!(failure.kind, Kind::Usage);
+    }
+
+    #[test]
+    fn only_a_clear_yes_is_sure_and_who_presses_ctrl_c_has_left() {
+        for (key, wanted) in [
+            (Key::Char('y'), Some(Ok(()))),
+            (Key::Char('Y'), Some(Ok(()))),
+            (Key::Char('n'), Some(Err(Kind::EndedBadly))),
+            (Key::Enter, Some(Err(Kind::EndedBadly))),
+            (Key::CtrlC, Some(Err(Kind::Left))),
+            (Key::Char('x'), None),
+            (Key::Escape, None),
+        ] {
+            assert_eq!(meant(&key), wanted, "{key:?}");
+        }
     }
 
     #[test]

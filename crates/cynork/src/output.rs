@@ -3,7 +3,8 @@
 
 use std::{
     fmt::Write as _,
-    io::{IsTerminal, Write as _},
+    io::{ErrorKind, IsTerminal, Write as _},
+    sync::OnceLock,
 };
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
@@ -33,10 +34,41 @@ pub(crate) struct Output {
     pub(crate) paint: Paint,
 }
 
+/// Set once nothing can be written to standard output any more: to a failure, unless only its reader has gone away.
+static CLOSED: OnceLock<Result<()>> = OnceLock::new();
+
 /// Writes a line to standard output.
 pub(crate) fn say(line: &str) {
-    // A reader that has gone away is no reason to fail.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    put(&format!("{line}\n"));
+}
+
+/// Writes words to standard output as they are. Behind something that could not be written comes nothing more.
+pub(crate) fn put(words: &str) {
+    if closed() {
+        return;
+    }
+    let mut out = std::io::stdout();
+    if let Err(error) = out.write_all(words.as_bytes()).and_then(|()| out.flush()) {
+        let _ = CLOSED.set(unless_gone(&error));
+    }
+}
+
+/// Whether nothing can be written to standard output any more: what only tells has nothing left to do.
+pub(crate) fn closed() -> bool {
+    CLOSED.get().is_some()
+}
+
+/// Whether all that was asked for was written.
+pub(crate) fn written() -> Result<()> {
+    CLOSED.get().cloned().unwrap_or(Ok(()))
+}
+
+/// Why standard output cannot be written. A reader that has gone away is no reason to fail.
+pub(crate) fn unless_gone(error: &std::io::Error) -> Result<()> {
+    match error.kind() {
+        ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(Failure::internal(format!("standard output cannot be written: {error}"))),
+    }
 }
 
 /// Writes a line to standard error.

@@ -1,9 +1,6 @@
 //! The terminal: lines that stay, and below them a few that are drawn anew. Without a terminal only the lines that stay.
 
-use std::{
-    io::{IsTerminal, Write},
-    time::Duration,
-};
+use std::{io::IsTerminal, time::Duration};
 
 use ratatui::text::Span;
 use rustix::termios::{
@@ -11,7 +8,7 @@ use rustix::termios::{
 };
 use tokio::sync::oneshot;
 
-use crate::look::visible;
+use crate::{look::visible, output::put};
 
 /// Colours and weights, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,13 +339,6 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.echo();
     }
-}
-
-fn put(text: &str) {
-    let mut out = std::io::stdout();
-    // A reader that has gone away is no reason to fail.
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
 }
 
 /// How wide and how high the terminal is.

@@ -191,6 +191,18 @@ async fn the_difference_is_shown_as_text_and_by_file() {
     assert!(text.starts_with("diff --git a/b.txt b/b.txt\n") && text.ends_with("+new\n"), "{text}");
     assert!(!text.contains("a.txt"), "{text}");
     assert_eq!(one["truncated"], false);
+    assert_eq!(one.get("inexact"), None);
+}
+
+#[tokio::test]
+async fn a_difference_that_cannot_be_applied_says_so() {
+    let desk = Desk::new().await;
+    let (_, opened) = desk.opened(&[("a.txt", "one\ntwo\n"), ("b.bin", "\0new\n")]).await;
+    let client = &desk.drive.admin;
+    let all = client.get(&format!("{}/diff", opened.url)).await.expect(200).json();
+    assert_eq!((&all["inexact"], &all["truncated"]), (&json!(true), &json!(false)));
+    let text = client.get(&format!("{}/diff?path=a.txt", opened.url)).await.expect(200).json();
+    assert_eq!(text.get("inexact"), None);
 }
 
 /// The rows as they were before the last step was written down.

@@ -34,6 +34,17 @@ pub(crate) enum Moved {
     Elsewhere(Option<String>),
 }
 
+/// What is different between two commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// A unified diff.
+    pub(crate) text: String,
+    /// Whether there is more.
+    pub(crate) truncated: bool,
+    /// Whether it cannot be applied, because the text is not all of what git said or git does not say all of it.
+    pub(crate) inexact: bool,
+}
+
 /// Two histories put together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
@@ -217,18 +228,14 @@ impl Repositories {
         to: &str,
         path: Option<&str>,
         most: usize,
-    ) -> Result<(String, bool), GitError> {
+    ) -> Result<Difference, GitError> {
         let mut args = vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv"];
         args.extend(["--no-color", "--no-renames", "--end-of-options", from, to, "--"]);
         args.extend(path);
         // A few bytes more than are wanted say that there is more.
         let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
-        let text = self.beginning(&self.of(project), &args, bytes).await?;
-        let mut end = text.len().min(most);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        Ok((text[..end].to_owned(), end < text.len()))
+        let (said, _) = self.bytes(&self.of(project), &args, bytes).await?;
+        Ok(difference(&said, most))
     }
 
     /// The files that are different between two commits.
@@ -269,6 +276,23 @@ impl Repositories {
     }
 }
 
+/// What git said is different, as a text of at most so many bytes.
+fn difference(said: &[u8], most: usize) -> Difference {
+    let text = String::from_utf8_lossy(said);
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let shown = &text[..end];
+    // Lines of files have a sign before them.
+    let binary = |line: &str| line.starts_with("Binary files ") && line.ends_with(" differ");
+    Difference {
+        text: shown.to_owned(),
+        truncated: end < text.len(),
+        inexact: !said.starts_with(shown.as_bytes()) || shown.lines().any(binary),
+    }
+}
+
 /// One line of `--numstat`; files that are not text have `-` for both numbers.
 fn changed(line: &str) -> Option<ChangedFile> {
     let mut fields = line.splitn(3, '\t');
@@ -279,6 +303,24 @@ fn changed(line: &str) -> Option<ChangedFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_difference_says_when_it_is_cut_and_when_it_is_not_what_the_files_hold() {
+        let shown = |said: &[u8], most: usize| {
+            let Difference { text, truncated, inexact } = difference(said, most);
+            (text, truncated, inexact)
+        };
+        let exact = |text: &str| (text.to_owned(), false, false);
+        for text in ["", "+a\n", "+ä\u{fffd}\n", "+Binary files a and b differ\n"] {
+            assert_eq!(shown(text.as_bytes(), 100), exact(text));
+        }
+        // Cut within a character, which is left out whole.
+        assert_eq!(shown("+aä\n".as_bytes(), 3), ("+a".to_owned(), true, false));
+        assert_eq!(shown(b"+aa\xc3", 3), ("+aa".to_owned(), true, false));
+        assert_eq!(shown(b"+caf\xe9\n", 100), ("+caf\u{fffd}\n".to_owned(), false, true));
+        let image = "index 1..2\nBinary files a/x.png and b/x.png differ\n";
+        assert_eq!(shown(image.as_bytes(), 100), (image.to_owned(), false, true));
+    }
 
     #[test]
     fn a_changed_file_has_its_numbers_unless_it_is_no_text() {

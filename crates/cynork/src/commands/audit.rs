@@ -1,10 +1,7 @@
 //! `cynork audit`: records of tool calls.
 
 use std::{
-    collections::BTreeSet,
-    fs::File,
-    io::{BufWriter, Write},
-    path::PathBuf,
+    collections::BTreeSet, fmt::Write as _, fs::File, io::Write as _, path::PathBuf,
     time::Duration as Time,
 };
 
@@ -20,7 +17,7 @@ use crate::{
     given::{self, Moment},
     look::{Look, number, plain},
     operations,
-    output::record,
+    output::{closed, put, record},
 };
 
 #[derive(Subcommand)]
@@ -180,11 +177,7 @@ async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Re
     let failed = |error: std::io::Error| {
         Failure::new(Kind::Usage, format!("the records cannot be written: {error}"))
     };
-    let to_file = output.is_some();
-    let mut sink: Box<dyn Write> = match &output {
-        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(failed)?)),
-        None => Box::new(BufWriter::new(std::io::stdout())),
-    };
+    let mut file = output.map(File::create).transpose().map_err(failed)?;
     let call = which.call(context).await?;
     let mut until = which.until(context)?;
     let (mut written, mut seen) = (0_u64, BTreeSet::new());
@@ -192,12 +185,19 @@ async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Re
         let page = call.clone().query("until", until.as_ref()).query("limit", Some(MOST));
         let page: Value = context.ask(&page).await?;
         let records = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut news = 0;
+        let (mut news, mut lines) = (0, String::new());
         for record in records {
             if seen.insert((record["chain_id"].to_string(), record["seq"].to_string())) {
-                writeln!(sink, "{record}").map_err(failed)?;
+                let _ = writeln!(lines, "{record}");
                 news += 1;
             }
+        }
+        match &mut file {
+            Some(file) => file.write_all(lines.as_bytes()).map_err(failed)?,
+            None => put(&lines),
+        }
+        if closed() {
+            return Ok(());
         }
         written += news;
         let last = records.last().and_then(|it| it["at"].as_str());
@@ -216,8 +216,7 @@ async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Re
             .map(|it| (it["chain_id"].to_string(), it["seq"].to_string()))
             .collect();
     }
-    sink.flush().map_err(failed)?;
-    if to_file {
+    if file.is_some() {
         return context.out.done(&json!({ "records": written }), &format!("{written} records"));
     }
     Ok(())

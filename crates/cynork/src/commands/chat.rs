@@ -1,7 +1,7 @@
 //! `cynork chat`: a conversation with the project manager.
 
 use std::{
-    io::{BufRead as _, IsTerminal as _, Read as _, Write as _},
+    io::{BufRead as _, IsTerminal as _, Read as _},
     path::Path,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     look::visible,
     names::In,
     operations,
-    output::{Form, Output, say, tell},
+    output::{Form, Output, closed, put, say, tell},
     terminal::Style,
 };
 
@@ -173,7 +173,10 @@ impl Talk<'_> {
         tell(&paint.dye(Style::Dim, "Ctrl-C stops an answer, Ctrl-D ends the conversation."));
         let mut lines = typed();
         loop {
-            prompt(&paint.dye(Style::Cyan, "you › "));
+            put(&paint.dye(Style::Cyan, "you › "));
+            if closed() {
+                return Ok(());
+            }
             let line = tokio::select! {
                 line = lines.recv() => line,
                 _ = tokio::signal::ctrl_c() => None,
@@ -185,7 +188,7 @@ impl Talk<'_> {
             if line.trim().is_empty() {
                 continue;
             }
-            prompt(&paint.dye(Style::Green, "pm  › "));
+            put(&paint.dye(Style::Green, "pm  › "));
             tokio::select! {
                 answered = self.ask(line.trim(), true) => match answered {
                     Err(failure) if failure.kind == Kind::Refused => return Err(failure),
@@ -226,7 +229,7 @@ impl Talk<'_> {
             }
             let piece = answered.take(&heard.data)?;
             if shown {
-                prompt(&visible(&piece));
+                put(&visible(&piece));
             }
         }
         if shown {
@@ -270,13 +273,6 @@ fn typed() -> mpsc::Receiver<String> {
         }
     });
     receiver
-}
-
-/// Writes words that stay on their line.
-fn prompt(words: &str) {
-    let mut out = std::io::stdout();
-    // A reader that has gone away is no reason to fail.
-    let _ = out.write_all(words.as_bytes()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
     failure::{Failure, Kind, Result},
     look::{Look, all_visible, plain},
     operations,
-    output::{Form, say},
+    output::{Form, closed, say},
 };
 
 /// The pause before a stream that broke is opened again.
@@ -62,6 +62,9 @@ impl Events {
                 && let Some(heard) = events.next().await
             {
                 show(context, &heard.data)?;
+                if closed() {
+                    return Ok(());
+                }
                 after = Some(heard.id);
                 left -= 1;
             }

@@ -16,13 +16,16 @@ pub(crate) use self::{
 };
 use super::run;
 use crate::{
+    answers::Pages,
     client::{Call, Items},
     context::Context,
     failure::{Failure, Kind, Result},
     operations,
-    output::table,
     terminal::{Paint, Style, first_line},
 };
+
+/// How many tasks are listed where nobody says how many.
+const LISTED: u32 = 20;
 
 /// Most tasks of others that are looked through for the newest of one's own.
 const MOST_PAGES: usize = 20;
@@ -132,12 +135,8 @@ pub(crate) struct List {
     /// Only in this state.
     #[arg(long, value_parser = ["queued", "running", "completed", "failed", "cancelled"])]
     state: Option<String>,
-    /// At most as many.
-    #[arg(long, default_value_t = 20)]
-    limit: u32,
-    /// Goes on behind a page: its `next_cursor`.
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    pages: Pages,
 }
 
 impl Task {
@@ -234,25 +233,23 @@ impl List {
     async fn run(self, context: &mut Context) -> Result<()> {
         let call = Call::to(operations::LIST_TASKS, [""; 0])
             .query("project", self.project)
-            .query("state", self.state)
-            .query("limit", Some(self.limit))
-            .query("cursor", self.cursor);
-        let page: Items<TaskView> = context.client.send(&call).await?;
-        context.out.show(
-            &page,
-            |page| page.items.iter().map(|task| task.id.to_string()).collect(),
-            |page, paint| {
-                let row = |task: &TaskView| {
+            .query("state", self.state);
+        context
+            .list(
+                &call,
+                Some(&self.pages.or(LISTED)),
+                |task: &TaskView| task.id.to_string(),
+                ["id", "state", "name", "what"],
+                |task, look| {
                     [
                         task.id.to_string(),
-                        state(task.state, paint),
+                        state(task.state, look.paint),
                         task.name.as_str().to_owned(),
                         first_line(task.description.as_str()),
                     ]
-                };
-                table(paint, ["id", "state", "name", "what"], page.items.iter().map(row).collect())
-            },
-        )
+                },
+            )
+            .await
     }
 }
 

@@ -87,6 +87,29 @@ fn an_answer_that_is_passed_on_is_the_one_of_the_last_operation() {
 }
 
 #[test]
+fn every_list_that_has_pages_can_be_read_page_by_page_and_whole() {
+    let document = document();
+    let paged = |answer: Answer| match answer {
+        Answer::Document(name) => {
+            let properties = &document["components"]["schemas"][name]["properties"];
+            properties.get("next_cursor").is_some()
+        }
+        Answer::Lines(_) | Answer::Own(_) | Answer::Nothing | Answer::Anything => false,
+    };
+    let leaves = contract::leaves().into_iter();
+    let leaves: Vec<_> =
+        leaves.filter(|it| it.promise().is_some_and(|promise| paged(promise.answer))).collect();
+    assert!(leaves.len() > 10, "{}", leaves.len());
+    for leaf in leaves {
+        let flags: BTreeSet<&str> =
+            leaf.parsed.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let lacking: Vec<&str> =
+            ["limit", "cursor", "all"].into_iter().filter(|it| !flags.contains(it)).collect();
+        assert!(lacking.is_empty(), "`cynork {}` has no {lacking:?}", leaf.command);
+    }
+}
+
+#[test]
 fn every_reference_of_the_contract_leads_somewhere() {
     fn references(value: &Value, found: &mut BTreeSet<String>) {
         match value {

@@ -16,7 +16,7 @@ use crate::{
     failure::{Failure, Kind, Result},
     follow::{Follow, InJob, News, job_name},
     operations,
-    output::{Form, say},
+    output::{Form, Output, closed, say},
     terminal::{Paint, Style, clock},
 };
 
@@ -115,12 +115,15 @@ impl Logs {
                     for line in &lines {
                         say(line);
                     }
+                    if closed() {
+                        return Ok(());
+                    }
                 }
                 _ => {}
             }
         }
         if context.out.form == Form::Json {
-            crate::output::Output::json(&json!({ "items": kept }))?;
+            Output::json(&json!({ "items": kept }))?;
         }
         Ok(())
     }

@@ -237,7 +237,8 @@ impl Diff {
         if context.out.form == Form::Json {
             return Output::json(&diff);
         }
-        if std::io::stdout().is_terminal() {
+        let person = std::io::stdout().is_terminal();
+        if person {
             say(&draw::diff(&diff.text, context.out.paint).join("\n"));
         } else {
             say(diff.text.trim_end_matches('\n'));
@@ -246,6 +247,14 @@ impl Diff {
             let what = "there is more than is shown: at most a mebibyte";
             return Err(Failure::new(Kind::EndedBadly, what)
                 .fix("see `--stat`, and one file at a time with `--path FILE`"));
+        }
+        if diff.inexact && !person {
+            let what =
+                "this is not exact, so `git apply` does not take it: a file is binary or not UTF-8";
+            return Err(Failure::new(Kind::EndedBadly, what).fix(format!(
+                "take it with git: `cynork project clone PROJECT`, and there `git diff --binary {} {}`",
+                diff.base, diff.head
+            )));
         }
         Ok(())
     }

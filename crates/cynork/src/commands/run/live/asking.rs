@@ -26,6 +26,8 @@ pub(super) enum Question {
     Plan(WaitId),
     /// Why not.
     Why(WaitId),
+    /// Whether it is given up for good.
+    GiveUp(WaitId),
     /// What should be different, where there is no editor.
     Otherwise(WaitId),
     /// What the task asks.
@@ -40,7 +42,9 @@ pub(super) enum Deed {
     /// The plan is carried out.
     Approve(WaitId),
     /// The task is given up.
-    Abort(Option<String>),
+    Abort,
+    /// The plan is not carried out, and made anew with why.
+    Refuse(String, WaitId),
     /// The plan is made anew with these words.
     Revise(String, WaitId),
     /// The question is answered.
@@ -104,6 +108,7 @@ impl Scene<'_> {
         let same = |question: &Question| match question {
             Question::Plan(id)
             | Question::Why(id)
+            | Question::GiveUp(id)
             | Question::Otherwise(id)
             | Question::Answer(id, _) => *id == wait.wait_id,
             Question::Call(_) => false,
@@ -161,15 +166,17 @@ impl Scene<'_> {
                     self.more(&line);
                 }
             }
-            Question::Plan(_) | Question::Why(_) | Question::Otherwise(_) => {}
+            Question::Plan(_) | Question::Why(_) | Question::GiveUp(_) | Question::Otherwise(_) => {
+            }
         }
         self.ask(question);
     }
 
     fn ask(&mut self, question: Question) {
         let words = match &question {
-            Question::Plan(_) => "May it be carried out? [y]es, [e]dit, [n]o:",
-            Question::Why(_) => "Why not?",
+            Question::Plan(_) => "May it be carried out? [y]es, [e]dit, [n]o, [g]ive up:",
+            Question::Why(_) => "Why not? It is planned anew with what you say:",
+            Question::GiveUp(_) => "It is given up for good. Sure? [y]es, [n]o:",
             Question::Otherwise(_) => "What should be different?",
             Question::Answer(..) => "Your answer:",
             Question::Call(_) => "Allow exactly this, once? [y]es, [n]o:",
@@ -212,7 +219,16 @@ impl Scene<'_> {
             (Question::Plan(wait), None) if matches!(line, "e" | "E" | "edit") => {
                 return self.edit(wait);
             }
-            (Question::Why(_), _) => return Some(Deed::Abort(given)),
+            (Question::Plan(wait), None) if matches!(line, "g" | "G" | "give up") => {
+                Question::GiveUp(wait)
+            }
+            (Question::Why(wait), _) => match given {
+                Some(why) => return Some(Deed::Refuse(why, wait)),
+                None => Question::Plan(wait),
+            },
+            (Question::GiveUp(_), Some(true)) => return Some(Deed::Abort),
+            // Only a clear yes gives up.
+            (Question::GiveUp(wait), _) => Question::Plan(wait),
             (Question::Otherwise(wait), _) => match given {
                 Some(words) => return Some(Deed::Revise(words, wait)),
                 None => Question::Plan(wait),
@@ -236,9 +252,16 @@ impl Scene<'_> {
         let (context, id) = (self.context, self.task.id.to_string());
         let said = match deed {
             Deed::Approve(wait) => approved(context, &id, wait, true, None).await.map(|_| ()),
-            Deed::Abort(why) => instructed(context, &id, "abort", why.as_deref()).await.map(|_| ()),
+            Deed::Abort => instructed(context, &id, "abort", None).await.map(|_| ()),
+            Deed::Refuse(why, wait) => {
+                let said = approved(context, &id, wait, false, Some(&why)).await.map(|_| ());
+                self.anew(said, wait)
+            }
             Deed::Answer(wait, text) => answered(context, &id, Some(wait), &text).await.map(|_| ()),
-            Deed::Revise(words, wait) => self.revise(&words, wait).await,
+            Deed::Revise(words, wait) => {
+                let said = instructed(context, &id, "revise", Some(&words)).await.map(|_| ());
+                self.anew(said, wait)
+            }
             Deed::Allow(call, yes) => {
                 let call = Call::to(operations::DECIDE_APPROVAL, [call])
                     .body(&json!({ "approved": yes }))
@@ -294,10 +317,10 @@ impl Scene<'_> {
         Some(Deed::Revise(format!("The plan should be like this:\n{words}"), wait))
     }
 
-    async fn revise(&mut self, words: &str, wait: WaitId) -> Result<()> {
-        let said = instructed(self.context, &self.task.id.to_string(), "revise", Some(words)).await;
+    /// Says what came of words that the plan is to be made anew with; words that are not taken are asked for again.
+    fn anew(&mut self, said: Result<()>, wait: WaitId) -> Result<()> {
         match said {
-            Ok(_) => {
+            Ok(()) => {
                 self.say("the plan is made anew with what you said");
                 Ok(())
             }

@@ -87,11 +87,22 @@ fn a_plan_is_carried_out_only_by_a_clear_yes() {
 }
 
 #[test]
-fn who_says_no_is_asked_why_and_need_not_say() {
+fn who_says_no_and_why_has_it_planned_anew_and_who_says_no_more_is_asked_again() {
     assert_eq!(typed(Question::Plan(wait()), &["n"]), asks("Why"));
-    let why = Deed::Abort(Some("too much".to_owned()));
+    let why = Deed::Refuse("too much".to_owned(), wait());
     assert_eq!(typed(Question::Plan(wait()), &["n", "too much"]), (Some(why), None));
-    assert_eq!(typed(Question::Plan(wait()), &["no", ""]), (Some(Deed::Abort(None)), None));
+    assert_eq!(typed(Question::Plan(wait()), &["no", ""]), asks("Plan"));
+}
+
+#[test]
+fn a_task_is_given_up_only_by_saying_so_and_then_a_clear_yes() {
+    for line in ["g", "G", "give up"] {
+        assert_eq!(typed(Question::Plan(wait()), &[line]), asks("GiveUp"), "{line}");
+    }
+    assert_eq!(typed(Question::Plan(wait()), &["g", "y"]), (Some(Deed::Abort), None));
+    for line in ["", "n", "no", "g", "ok"] {
+        assert_eq!(typed(Question::Plan(wait()), &["g", line]), asks("Plan"), "{line}");
+    }
 }
 
 #[test]
