@@ -12,7 +12,7 @@ use std::{
     process::Stdio,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -37,7 +37,7 @@ pub use cynode_db::repositories::Repository;
 
 pub(crate) use branches::{Joined, Moved, NewCommit};
 
-use crate::{App, Ctx, Error, Request, context::Told, error::complain};
+use crate::{App, Ctx, Error, Request, context::Told, error::complain, leftovers};
 
 /// Most bytes of a bundle that is brought in.
 const MOST_BYTES: u64 = 1 << 30;
@@ -210,6 +210,20 @@ impl Repositories {
                 Ok(Some(place.map_err(|_| GitError::Busy)?.map_err(std::io::Error::other)?))
             }
         }
+    }
+
+    /// Removes what a process that was killed left: bundles on their way in, repositories half made, packs half written.
+    pub(crate) async fn tidy(&self, before: SystemTime) -> std::io::Result<u64> {
+        let mut removed = leftovers::remove(&self.directory.join("incoming"), "", before).await?;
+        if !tokio::fs::try_exists(&self.directory).await? {
+            return Ok(0);
+        }
+        let mut all = tokio::fs::read_dir(&self.directory).await?;
+        while let Some(one) = all.next_entry().await? {
+            let packs = one.path().join("objects/pack");
+            removed += leftovers::remove(&packs, "tmp_", before).await?;
+        }
+        Ok(removed)
     }
 
     fn of(&self, project: ProjectId) -> PathBuf {
