@@ -41,6 +41,7 @@ impl ApiError {
                 Error::Fenced(_) => (StatusCode::CONFLICT, "fenced"),
                 Error::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
                 Error::Clash(_) => (StatusCode::CONFLICT, "clash"),
+                Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
                 Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
                 Error::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
                 Error::Away { .. } => (StatusCode::SERVICE_UNAVAILABLE, "away"),

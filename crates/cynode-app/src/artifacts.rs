@@ -14,7 +14,7 @@ pub use cynode_db::artifacts::Artifact;
 
 use crate::{App, Ctx, Error};
 
-/// Most bytes of one artifact.
+/// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
 pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// What is to be stored.
@@ -98,11 +98,21 @@ pub async fn of_task(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Artifact>, Error
     Ok(artifacts::of_task(ctx.conn(), task).await?)
 }
 
-/// The bytes of an artifact, checked against its digest.
+/// The bytes of an artifact, checked against its digest. One that is too large is not read: all of it would be in memory, and
+/// more than once by the time it is an answer.
 #[tracing::instrument(name = "app.artifacts.bytes", skip_all)]
 pub async fn bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
     let store = &app.gate()?.objects;
-    let found = store.get(&path(&artifact.digest)).await.map_err(broken)?;
+    let path = path(&artifact.digest);
+    let found = store.get(&path).await.map_err(broken)?;
+    // What is stored counts, and not what somebody noted of it.
+    let size = found.meta.size;
+    if size > MOST_BYTES as u64 {
+        return Err(Error::TooLarge(format!(
+            "the artifact has {size} bytes, and at most {MOST_BYTES} are read in one piece; whoever runs the installation \
+             finds it as `artifacts/{path}` in `gate.directory`"
+        )));
+    }
     let bytes = found.bytes().await.map_err(broken)?;
     if <[u8; 32]>::from(Sha256::digest(&bytes)) != artifact.digest {
         return Err(Error::Internal(anyhow::anyhow!("the stored bytes were changed")));

@@ -74,6 +74,9 @@ pub enum Error {
     /// What is there does not let it be done, and will not by itself.
     #[error("{0}")]
     Clash(String),
+    /// It is more than may be had in one piece.
+    #[error("{0}")]
+    TooLarge(String),
     /// Somebody outside, without whom it cannot be done, is away or wants to be left alone for a while.
     #[error("{why}")]
     Away {
@@ -125,7 +128,8 @@ impl Error {
             | Self::Invalid(_)
             | Self::Transition(_)
             | Self::Conflict(_)
-            | Self::Clash(_) => None,
+            | Self::Clash(_)
+            | Self::TooLarge(_) => None,
         }
     }
 }

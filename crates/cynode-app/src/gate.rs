@@ -2,7 +2,7 @@
 
 mod explain;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use cynode_core::{
     agents::AgentRole,
@@ -54,6 +54,8 @@ pub struct Parts {
     pub reach: Arc<dyn Reach>,
     /// Where the bytes of artifacts are.
     pub objects: Arc<dyn ObjectStore>,
+    /// Where that is on disk: the store itself does not show what was left half written.
+    pub objects_directory: PathBuf,
     /// Where the repositories of projects are.
     pub repositories: crate::repositories::Repositories,
     /// How long records of tool calls are kept.

@@ -31,6 +31,7 @@ mod idempotency;
 pub mod inference;
 pub mod jobs;
 pub mod keys;
+mod leftovers;
 pub mod links;
 pub mod maintenance;
 pub mod models;

@@ -1,11 +1,11 @@
 //! What must be done from time to time. Any number of processes may do it at once.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, notices, schedules, schema};
 use tokio_util::sync::CancellationToken;
 
-use crate::{App, Error, error::complain};
+use crate::{App, Error, error::complain, gate::Parts, leftovers};
 
 /// How often.
 const EVERY: Duration = Duration::from_mins(10);
@@ -33,7 +33,7 @@ pub async fn run(app: App, stop: CancellationToken) {
     }
 }
 
-/// Makes partitions for the months to come and forgets answers that nobody may ask for any more.
+/// Makes partitions for the months to come, and forgets what nobody may ask for any more and what was left half done.
 pub async fn once(app: &App) -> Result<(), Error> {
     let now = app.environment().now();
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -58,6 +58,20 @@ pub async fn once(app: &App) -> Result<(), Error> {
                 "removed records whose time is over"
             );
         }
+        tidy(parts, (now - leftovers::AGE).into())
+            .await
+            .map_err(|error| Error::Internal(error.into()))?;
+    }
+    Ok(())
+}
+
+/// Removes what processes that were killed left half done.
+async fn tidy(parts: &Parts, before: SystemTime) -> std::io::Result<()> {
+    let uploads = parts.objects_directory.join("incoming");
+    let mut removed = leftovers::remove(&uploads, "", before).await?;
+    removed += parts.repositories.tidy(before).await?;
+    if removed > 0 {
+        tracing::info!(event = "leftovers.removed", removed, "removed what was left half done");
     }
     Ok(())
 }

@@ -17,7 +17,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::{Ctx, Error, context::Told, egress::may_be_public, gate::Parts};
+use crate::{
+    Ctx, Error,
+    context::Told,
+    egress::{is_this_machine, may_be_public},
+    gate::Parts,
+};
 
 /// Most bytes of a script.
 const MOST_SCRIPT: usize = 512 * 1024;
@@ -100,7 +105,7 @@ pub async fn set_provider(
 
 /// Whether an address is on this machine or in a private network, as far as it says so itself.
 pub(crate) fn is_private(url: &Url) -> bool {
-    !may_be_public(url) || url.host_str() == Some("localhost")
+    !may_be_public(url) || is_this_machine(url)
 }
 
 async fn place(ctx: &mut Ctx, body: &SetProvider) -> Result<(Place, Dialect), Error> {

@@ -105,13 +105,15 @@ async fn open(app: &App, remote: &Remote) -> Result<(Box<dyn Forge>, RemoteInfo)
     let token = app.gate()?.keys.credential(remote)?;
     let api = remote.api.parse().map_err(|_| corrupt("api"))?;
     let url = remote.url.parse().map_err(|_| corrupt("url"))?;
-    let site = Site { api, repository: remote.repository.clone(), token: token.clone() };
+    let (repository, private) = (remote.repository.clone(), remote.private);
+    let site = Site { api, repository, token: token.clone(), private };
+    let credential = Some(git::Credential::new(kind, token));
     let info = RemoteInfo {
         project: remote.project,
         kind,
         repository: remote.repository.clone(),
         default_branch: remote.default_branch.clone(),
-        git: git::Remote { url, credential: Some(git::Credential::new(kind, token)), files: false },
+        git: git::Remote { url, credential, files: false, private },
         git_dir: app.gate()?.repositories.directory(remote.project).await?,
         login: remote.login.clone(),
         set_by: remote.set_by,
@@ -158,6 +160,8 @@ struct Wish {
     webhook_secret: SecretString,
     /// Whether the secret was made here.
     made: bool,
+    /// Whether the forge may be on this machine or in a private network.
+    private: bool,
 }
 
 /// Connects a project with its repository on a forge, and brings its newest commits. What does not work yet is said.
@@ -171,21 +175,25 @@ pub async fn set(
     let before = app.read(request, |ctx| {
         Box::pin(async move {
             admin(ctx, project).await?;
-            Ok(remotes::get(ctx.conn(), project).await?)
+            let runs_all = ctx.caller()?.role >= Some(Role::Admin);
+            Ok((remotes::get(ctx.conn(), project).await?, runs_all))
         })
     });
-    let before = before.await?;
+    let (before, runs_all) = before.await?;
     let keys = app.gate()?.keys.clone();
-    let wish = wish(app, &keys, before.as_ref(), &body)?;
-    // What is only reached from here is shown only to whoever runs the installation.
-    if is_private(&wish.url) || is_private(&wish.api) {
-        app.read(request, |ctx| Box::pin(async move { ctx.require(Role::Admin).map(drop) }))
-            .await?;
+    let wish = wish(app, &keys, before.as_ref(), &body, runs_all)?;
+    // What is only reached from here is shown only to whoever runs the installation. What a name leads to is seen when it is asked.
+    if !runs_all && (is_private(&wish.url) || is_private(&wish.api)) {
+        return Err(Error::forbidden(
+            Role::Admin,
+            "in the installation: the forge is on a private address",
+        ));
     }
     let site = Site {
         api: wish.api.clone(),
         repository: body.repository.clone(),
         token: wish.credential.clone(),
+        private: wish.private,
     };
     let forge = wish.kind.connect(site).map_err(|error| Error::Invalid(error.to_string()))?;
     let mut missing = Vec::new();
@@ -193,7 +201,8 @@ pub async fn set(
     if body.check.unwrap_or(true) {
         login = asked(forge.as_ref(), &mut missing).await?;
         let credential = Some(git::Credential::new(wish.kind, wish.credential.clone()));
-        let from = git::Remote { url: wish.url.clone(), credential, files: false };
+        let (url, private) = (wish.url.clone(), wish.private);
+        let from = git::Remote { url, credential, files: false, private };
         match app.gate()?.repositories.mirror(project, &from, &body.default_branch).await {
             Ok(commit) => head = Some(commit),
             Err(error) => missing.push(format!("its commits could not be brought: {error}")),
@@ -236,7 +245,18 @@ async fn asked(forge: &dyn Forge, missing: &mut Vec<String>) -> Result<Option<St
     Ok(Some(login))
 }
 
-fn wish(app: &App, keys: &Keys, before: Option<&Remote>, body: &SetRemote) -> Result<Wish, Error> {
+/// Whether two addresses are of one host.
+fn same_host(old: &str, new: &Url) -> bool {
+    old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
+}
+
+fn wish(
+    app: &App,
+    keys: &Keys,
+    before: Option<&Remote>,
+    body: &SetRemote,
+    runs_all: bool,
+) -> Result<Wish, Error> {
     let invalid = |why: &str| Error::Invalid(why.into());
     let kind = kind_of(body.forge).ok_or_else(|| {
         invalid(
@@ -282,10 +302,7 @@ fn wish(app: &App, keys: &Keys, before: Option<&Remote>, body: &SetRemote) -> Re
         }
         (None, Some(before)) => {
             // A secret that was given for one host goes to no other.
-            let same = |old: &str, new: &Url| {
-                old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
-            };
-            if !same(&before.url, &url) || !same(&before.api, &api) {
+            if !same_host(&before.url, &url) || !same_host(&before.api, &api) {
                 return Err(invalid("`credential` is needed again: the host is another one"));
             }
             keys.credential(before)?
@@ -306,7 +323,10 @@ fn wish(app: &App, keys: &Keys, before: Option<&Remote>, body: &SetRemote) -> Re
         (None, Some(before)) => (keys.webhook_secret(before)?, false),
         (None, None) => (HEXLOWER.encode(&app.environment().bytes::<32>()).into(), true),
     };
-    Ok(Wish { kind, url, api, credential, webhook_secret, made })
+    // What whoever runs the installation has opened stays open for these hosts, and for no other.
+    let opened = |it: &Remote| it.private && same_host(&it.url, &url) && same_host(&it.api, &api);
+    let private = runs_all || before.is_some_and(opened);
+    Ok(Wish { kind, url, api, credential, webhook_secret, made, private })
 }
 
 fn address(field: &str, text: &str) -> Result<Url, Error> {
@@ -368,6 +388,7 @@ async fn store(
         assign_to_us: body.intake.assign_to_us,
         from_anyone: body.intake.from_anyone,
         poll_seconds: i32::try_from(body.poll_seconds.unwrap_or(USUAL_POLL)).unwrap_or(i32::MAX),
+        private: wish.private,
         set_by,
         set_at: ctx.now,
         fetched_at: found.head.as_ref().map(|_| ctx.now),

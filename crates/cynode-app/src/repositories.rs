@@ -12,7 +12,7 @@ use std::{
     process::Stdio,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -37,13 +37,16 @@ pub use cynode_db::repositories::Repository;
 
 pub(crate) use branches::{Difference, Joined, Moved, NewCommit};
 
-use crate::{App, Ctx, Error, Request, context::Told};
+use crate::{App, Ctx, Error, Request, context::Told, error::complain, leftovers};
 
 /// Most bytes of a bundle that is brought in.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// How long git may take for one thing.
 const PATIENCE: Duration = Duration::from_mins(5);
+
+/// How long it may count lines. That is a figure for people: work counts without it.
+const FOR_A_FIGURE: Duration = Duration::from_secs(20);
 
 /// What git says when it is the bundle that is wrong.
 const VERDICTS: [&str; 9] = [
@@ -57,6 +60,9 @@ const VERDICTS: [&str; 9] = [
     "non-fast-forward",
     "rejected",
 ];
+
+/// The empty tree, in git's own name for it.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
 /// How many gits run at once.
 const AT_ONCE: usize = 8;
@@ -206,6 +212,20 @@ impl Repositories {
         }
     }
 
+    /// Removes what a process that was killed left: bundles on their way in, repositories half made, packs half written.
+    pub(crate) async fn tidy(&self, before: SystemTime) -> std::io::Result<u64> {
+        let mut removed = leftovers::remove(&self.directory.join("incoming"), "", before).await?;
+        if !tokio::fs::try_exists(&self.directory).await? {
+            return Ok(0);
+        }
+        let mut all = tokio::fs::read_dir(&self.directory).await?;
+        while let Some(one) = all.next_entry().await? {
+            let packs = one.path().join("objects/pack");
+            removed += leftovers::remove(&packs, "tmp_", before).await?;
+        }
+        Ok(removed)
+    }
+
     fn of(&self, project: ProjectId) -> PathBuf {
         self.directory.join(format!("{project}.git"))
     }
@@ -282,8 +302,17 @@ impl Repositories {
     }
 
     async fn run(&self, directory: &Path, args: &[&str]) -> Result<String, GitError> {
+        self.run_within(PATIENCE, directory, args).await
+    }
+
+    async fn run_within(
+        &self,
+        patience: Duration,
+        directory: &Path,
+        args: &[&str],
+    ) -> Result<String, GitError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let done = tokio::time::timeout(PATIENCE, Self::git(directory).args(args).output());
+        let done = tokio::time::timeout(patience, Self::git(directory).args(args).output());
         let done = done.await.map_err(|_| GitError::Slow)??;
         if done.status.success() {
             return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
@@ -402,7 +431,8 @@ impl Repositories {
         Ok(found.trim().to_owned())
     }
 
-    /// Takes in what a job made, after looking at it: the commit must be in the bundle and follow the one it started from.
+    /// Takes in what a job made, after looking at it: the commit must be in the bundle and follow the one it started from. Gives
+    /// how much it changes, if git can say so soon.
     pub async fn take(
         &self,
         project: ProjectId,
@@ -411,7 +441,7 @@ impl Repositories {
         commit: &str,
         base: Option<&str>,
         merge: &[String],
-    ) -> Result<DiffStat, GitError> {
+    ) -> Result<Option<DiffStat>, GitError> {
         if !is_commit(commit) {
             return Err(GitError::Refused("a commit is 40 or 64 hexadecimal digits".into()));
         }
@@ -447,14 +477,30 @@ impl Repositories {
                 }
                 base.to_owned()
             }
-            // The empty tree, in git's own name for it.
-            None => "4b825dc642cb6eb9a060e54bf8d69288fbee4904".to_owned(),
+            None => EMPTY_TREE.to_owned(),
         };
+        Ok(self.changed_lines(FOR_A_FIGURE, &directory, &base, commit).await)
+    }
+
+    /// How much a commit changes. A commit can be made so that git counts for hours: then, and when it fails, nobody knows.
+    async fn changed_lines(
+        &self,
+        patience: Duration,
+        directory: &Path,
+        base: &str,
+        commit: &str,
+    ) -> Option<DiffStat> {
         // Lines of large files are not counted: git would read them whole.
         let large = format!("core.bigFileThreshold={MOST_DIFFED}");
-        let diff = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", &base, commit];
+        let diff = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", base, commit];
         let args = [&["-c", large.as_str()][..], &diff].concat();
-        Ok(counted(&self.run(&directory, &args).await?))
+        match self.run_within(patience, directory, &args).await {
+            Ok(told) => Some(counted(&told)),
+            Err(error) => {
+                complain(&error, "how much a commit changes is not known");
+                None
+            }
+        }
     }
 
     /// Of several commits those that are in no other, in the order in which they were given.
@@ -929,6 +975,17 @@ mod tests {
         let stat = counted("3\t1\tsrc/a.rs\n-\t-\tlogo.png\n0\t7\tb\n");
         assert_eq!(stat, DiffStat { files: 3, insertions: 3, deletions: 8 });
         assert_eq!(counted(""), DiffStat::default());
+    }
+
+    #[tokio::test]
+    async fn lines_that_git_cannot_count_or_not_soon_are_no_reason_to_fail() {
+        let repositories = Repositories::new(PathBuf::new());
+        let nowhere = Path::new("/nonexistent");
+        for patience in [Duration::ZERO, PATIENCE] {
+            let counted =
+                repositories.changed_lines(patience, nowhere, EMPTY_TREE, EMPTY_TREE).await;
+            assert_eq!(counted, None);
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Remote {
     pub from_anyone: bool,
     /// How often it is looked at.
     pub poll_seconds: i32,
+    /// Whether it may be on this machine or in a private network.
+    pub private: bool,
     /// Who set it.
     pub set_by: UserId,
     /// When.
@@ -69,6 +71,7 @@ struct Row {
     assign_to_us: bool,
     from_anyone: bool,
     poll_seconds: i32,
+    private: bool,
     set_by: Uuid,
     set_at: OffsetDateTime,
     fetched_at: Option<OffsetDateTime>,
@@ -98,6 +101,7 @@ impl TryFrom<Row> for Remote {
             assign_to_us: row.assign_to_us,
             from_anyone: row.from_anyone,
             poll_seconds: row.poll_seconds,
+            private: row.private,
             set_by: UserId::from_uuid(row.set_by),
             set_at: row.set_at,
             fetched_at: row.fetched_at,
@@ -115,15 +119,15 @@ pub async fn set(conn: &mut Conn, remote: &Remote) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO project_remotes (project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label,
-            assign_to_us, from_anyone, poll_seconds, set_by, set_at, fetched_at, issues_since)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+            assign_to_us, from_anyone, poll_seconds, set_by, set_at, fetched_at, issues_since, private)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         ON CONFLICT (project_id) DO UPDATE
         SET forge = excluded.forge, url = excluded.url, api = excluded.api, repository = excluded.repository,
             default_branch = excluded.default_branch, credential = excluded.credential,
             webhook_secret = excluded.webhook_secret, login = excluded.login, label = excluded.label,
             assign_to_us = excluded.assign_to_us, from_anyone = excluded.from_anyone, poll_seconds = excluded.poll_seconds,
             set_by = excluded.set_by, set_at = excluded.set_at, fetched_at = excluded.fetched_at,
-            issues_since = excluded.issues_since, failure = NULL, due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
+            issues_since = excluded.issues_since, private = excluded.private, failure = NULL, due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
         ",
         remote.project.as_uuid(),
         remote.forge.as_str(),
@@ -142,6 +146,7 @@ pub async fn set(conn: &mut Conn, remote: &Remote) -> Result<(), DbError> {
         remote.set_at,
         remote.fetched_at,
         remote.issues_since,
+        remote.private,
     )
     .execute(conn)
     .await?;
@@ -155,7 +160,7 @@ pub async fn get(conn: &mut Conn, project: ProjectId) -> Result<Option<Remote>, 
         Row,
         "
         SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
-            from_anyone, poll_seconds, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
+            from_anyone, poll_seconds, private, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
         FROM project_remotes WHERE project_id = $1
         ",
         project.as_uuid(),
@@ -170,7 +175,7 @@ pub async fn list(conn: &mut Conn) -> Result<Vec<Remote>, DbError> {
         Row,
         "
         SELECT project_id, forge, url, api, repository, default_branch, credential, webhook_secret, login, label, assign_to_us,
-            from_anyone, poll_seconds, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
+            from_anyone, poll_seconds, private, set_by, set_at, fetched_at, issues_since, failure, looked_at, refused
         FROM project_remotes ORDER BY project_id
         ",
     );
@@ -243,7 +248,7 @@ pub async fn claim(
         ) AS free
         WHERE r.project_id = free.project_id
         RETURNING r.project_id, r.forge, r.url, r.api, r.repository, r.default_branch, r.credential, r.webhook_secret, r.login, r.label,
-            r.assign_to_us, r.from_anyone, r.poll_seconds, r.set_by, r.set_at, r.fetched_at, r.issues_since, r.failure, r.looked_at,
+            r.assign_to_us, r.from_anyone, r.poll_seconds, r.private, r.set_by, r.set_at, r.fetched_at, r.issues_since, r.failure, r.looked_at,
             r.refused
         "#,
         lease,

@@ -4,6 +4,7 @@
 //! the default branch, and never to a branch that is not ours.
 
 use std::{
+    net::{IpAddr, SocketAddr},
     path::Path,
     process::{Output, Stdio},
     time::Duration,
@@ -14,7 +15,10 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;
 use url::Url;
 
-use crate::ForgeKind;
+use crate::{
+    ForgeKind,
+    reach::{INSIDE, is_inside, look_up},
+};
 
 /// How long git may take for one thing.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -50,6 +54,8 @@ pub struct Remote {
     pub credential: Option<Credential>,
     /// Whether it may be a directory of this machine.
     pub files: bool,
+    /// Whether its host may be this machine or in a private network.
+    pub private: bool,
 }
 
 /// Why git did not do it.
@@ -148,7 +154,8 @@ pub async fn fetch(git_dir: &Path, remote: &Remote, branch: &str) -> Result<Stri
         return Err(judged(&done));
     }
     let name = format!("{name}^{{commit}}");
-    let done = run(git_dir, remote, &["rev-parse", "--verify", "--end-of-options", &name]).await?;
+    let mut look = command(git_dir, remote);
+    let done = ended(look.args(["rev-parse", "--verify", "--end-of-options", &name])).await?;
     let commit = String::from_utf8_lossy(&done.stdout).trim().to_owned();
     if done.status.success() && is_commit(&commit) { Ok(commit) } else { Err(judged(&done)) }
 }
@@ -183,8 +190,47 @@ fn address(remote: &Remote) -> Result<String, GitError> {
 }
 
 async fn run(git_dir: &Path, remote: &Remote, args: &[&str]) -> Result<Output, GitError> {
-    let done = tokio::time::timeout(PATIENCE, command(git_dir, remote).args(args).output());
+    let mut git = command(git_dir, remote);
+    for pin in pins(remote).await? {
+        git.args(["-c", &pin]);
+    }
+    ended(git.args(args)).await
+}
+
+async fn ended(git: &mut Command) -> Result<Output, GitError> {
+    let done = tokio::time::timeout(PATIENCE, git.output());
     Ok(done.await.map_err(|_| GitError::Slow)??)
+}
+
+/// Settings that hold git to the public addresses of the host: looked up again by git itself, its name could lead elsewhere.
+async fn pins(remote: &Remote) -> Result<Vec<String>, GitError> {
+    let url = &remote.url;
+    if remote.private || url.scheme() == "file" {
+        return Ok(Vec::new());
+    }
+    if is_inside(url) {
+        return Err(GitError::Refused(INSIDE.into()));
+    }
+    let Some(name) = url.domain() else { return Ok(Vec::new()) };
+    let port = url.port_or_known_default().unwrap_or(443);
+    let found = look_up(name, port).await.map_err(|error| {
+        GitError::Failed(format!("the name of the forge could not be looked up: {error}"))
+    })?;
+    if found.is_empty() {
+        return Err(GitError::Refused(INSIDE.into()));
+    }
+    Ok(pinned(name, port, &found))
+}
+
+/// The name with a dot at its end is the same one, and another one to what is held to addresses.
+fn pinned(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String> {
+    let addresses = found.iter().map(|address| match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    });
+    let addresses = addresses.collect::<Vec<_>>().join(",");
+    let name = name.trim_end_matches('.');
+    ["", "."].map(|end| format!("http.curloptResolve={name}{end}:{port}:{addresses}")).into()
 }
 
 /// A git that obeys nothing but its arguments, and speaks to nobody but the remote.
@@ -329,7 +375,8 @@ mod tests {
     #[test]
     fn only_addresses_of_http_without_a_credential_are_used() {
         let taken = |url: &str, files| {
-            address(&Remote { url: url.parse().unwrap(), credential: None, files }).is_ok()
+            let url = url.parse().unwrap();
+            address(&Remote { url, credential: None, files, private: true }).is_ok()
         };
         assert!(taken("https://h/o/r.git", false) && taken("http://127.0.0.1:1/r", false));
         assert!(taken("file:///srv/r.git", true) && !taken("file:///srv/r.git", false));
@@ -339,11 +386,24 @@ mod tests {
     }
 
     #[test]
+    fn git_is_held_to_the_addresses_that_were_looked_at() {
+        let found = ["93.184.216.34:8443", "[2606:2800:220:1::1]:8443"];
+        let found = found.map(|address| address.parse::<SocketAddr>().unwrap());
+        let both = ["h.example", "h.example."].map(|name| {
+            format!("http.curloptResolve={name}:8443:93.184.216.34,[2606:2800:220:1::1]")
+        });
+        for name in ["h.example", "h.example."] {
+            assert_eq!(pinned(name, 8443, &found), both);
+        }
+    }
+
+    #[test]
     fn the_credential_is_in_the_environment_for_its_host_and_in_no_argument() {
         let remote = Remote {
             url: "https://h.example:8443/o/r.git".parse().unwrap(),
             credential: Some(Credential::new(ForgeKind::Gitlab, "s3cret".into())),
             files: false,
+            private: false,
         };
         let git = command(Path::new("/r"), &remote);
         let git = git.as_std();

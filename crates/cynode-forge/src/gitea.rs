@@ -192,7 +192,7 @@ impl From<Reported> for CheckStatus {
 impl Gitea {
     pub(crate) fn new(site: Site) -> Result<Self, ForgeError> {
         let (owner, name) = owner_and_name(&site.repository)?;
-        let http = Http::new(site.api, &site.token, Pass::Token, "application/json")?;
+        let http = Http::new(site.api, &site.token, site.private, Pass::Token, "application/json")?;
         Ok(Self { http, owner, name })
     }
 

@@ -211,7 +211,13 @@ impl From<Status> for CheckStatus {
 impl Github {
     pub(crate) fn new(site: Site) -> Result<Self, ForgeError> {
         let (owner, name) = owner_and_name(&site.repository)?;
-        let http = Http::new(site.api, &site.token, Pass::Bearer, "application/vnd.github+json")?;
+        let http = Http::new(
+            site.api,
+            &site.token,
+            site.private,
+            Pass::Bearer,
+            "application/vnd.github+json",
+        )?;
         Ok(Self { http: http.with("x-github-api-version", "2022-11-28"), owner, name })
     }
 

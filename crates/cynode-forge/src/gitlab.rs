@@ -172,7 +172,8 @@ impl Gitlab {
         if parts.clone().count() < 2 || parts.clone().any(str::is_empty) {
             return Err(ForgeError::Failed("a repository is named as `group/name`".into()));
         }
-        let http = Http::new(site.api, &site.token, Pass::Bearer, "application/json")?;
+        let http =
+            Http::new(site.api, &site.token, site.private, Pass::Bearer, "application/json")?;
         Ok(Self { http, repository: site.repository })
     }
 

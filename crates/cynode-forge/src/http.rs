@@ -1,6 +1,6 @@
 //! Requests of a forge's API: one host, limits, pages, and failures in words.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use reqwest::{
@@ -17,7 +17,10 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
-use crate::ForgeError;
+use crate::{
+    ForgeError,
+    reach::{INSIDE, Public, is_inside},
+};
 
 /// Longest time to connect, and for one answer.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -60,17 +63,25 @@ impl Http {
     pub(crate) fn new(
         base: Url,
         token: &SecretString,
+        private: bool,
         pass: Pass,
         accept: &'static str,
     ) -> Result<Self, ForgeError> {
-        let client = Client::builder()
+        let mut client = Client::builder()
             .connect_timeout(CONNECT)
             .timeout(PATIENCE)
             // A token goes where the admin said and nowhere else.
             .redirect(Policy::none())
             .pool_idle_timeout(Duration::from_secs(4))
             .tcp_nodelay(true)
-            .no_proxy()
+            .no_proxy();
+        if !private {
+            if is_inside(&base) {
+                return Err(ForgeError::Refused(INSIDE.into()));
+            }
+            client = client.dns_resolver(Arc::new(Public));
+        }
+        let client = client
             .build()
             .map_err(|error| ForgeError::Failed(cynode_core::causes::told(&error)))?;
         let scheme = match pass {
@@ -311,10 +322,33 @@ mod tests {
             .collect()
     }
 
+    fn asking(base: &str, private: bool) -> Result<Http, ForgeError> {
+        Http::new(base.parse().unwrap(), &"t".into(), private, Pass::Bearer, "*/*")
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_this_machine_is_not_asked_unless_it_may_be_here() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let http = asking(&format!("http://localhost:{port}/"), false).unwrap();
+        match http.get::<Value>(http.at(&[], &[])).await {
+            Err(ForgeError::Retry { why, .. }) => assert!(why.contains(INSIDE), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        let nobody = listener.accept().unwrap_err();
+        assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+        for here in ["http://127.0.0.1/", "https://[::1]/", "http://10.0.0.5/", "http://[fd00::1]/"]
+        {
+            assert_eq!(asking(here, false).unwrap_err(), ForgeError::Refused(INSIDE.into()));
+            assert!(asking(here, true).is_ok());
+        }
+    }
+
     #[test]
     fn a_segment_with_a_slash_stays_one() {
-        let http = Http::new("https://h/api/v4".parse().unwrap(), &"t".into(), Pass::Bearer, "*/*");
-        let url = http.unwrap().at(&["projects", "a/b"], &[("q", "c d&e")]);
+        let url =
+            asking("https://h/api/v4", false).unwrap().at(&["projects", "a/b"], &[("q", "c d&e")]);
         assert_eq!(url.as_str(), "https://h/api/v4/projects/a%2Fb?q=c+d%26e");
     }
 

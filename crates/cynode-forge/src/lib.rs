@@ -4,7 +4,7 @@
 //! mirrors, [`webhook`] reads what a forge sends, [`clean`] takes out of a text what a person who reads it there does not see.
 //!
 //! **Invariant**: no database. A credential goes to the one host that an admin named and nowhere else, never into an argument or a
-//! file. Nothing here forces a branch, or writes to a default branch. Whatever is made is looked for first: done twice, it is there once.
+//! file. What is not marked as private is reached at public addresses only, whatever its name leads to. Nothing here forces a branch, or writes to a default branch. Whatever is made is looked for first: done twice, it is there once.
 
 pub mod clean;
 pub mod git;
@@ -12,6 +12,7 @@ mod gitea;
 mod github;
 mod gitlab;
 mod http;
+mod reach;
 pub mod webhook;
 
 use std::{fmt, time::Duration};
@@ -96,6 +97,8 @@ pub struct Site {
     pub repository: String,
     /// The token.
     pub token: SecretString,
+    /// Whether it may be on this machine or in a private network.
+    pub private: bool,
 }
 
 /// Why a forge did not do it.

@@ -100,6 +100,7 @@ impl From<Error> for ToolError {
             Error::Version { .. } => "version",
             Error::Conflict(_) => "conflict",
             Error::Clash(_) => "clash",
+            Error::TooLarge(_) => "too_large",
             Error::KeyReused => "key_reused",
             Error::Busy => "busy",
             Error::Held { .. } => "lease_held",

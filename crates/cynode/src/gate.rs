@@ -124,6 +124,7 @@ pub(crate) async fn open(
         native: tools::definitions(),
         reach: cynode_gateway::reach(upstreams.clone()),
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
+        objects_directory: artifacts,
         repositories: Repositories::new(directory.join("repositories")),
         keep_records: time::Duration::days(config.gate.audit_days),
         keep_transcripts: time::Duration::days(config.gate.transcript_days),

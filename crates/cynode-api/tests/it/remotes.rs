@@ -370,6 +370,69 @@ async fn tasks_from_issues_end_with_the_right_of_whoever_connected_the_remote() 
 }
 
 #[tokio::test]
+async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is_called() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let eve = app.user("eve", None).await;
+    app.member(project, &eve, Role::Admin).await;
+    let path = format!("/v1/projects/{project}/remote");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let at = |host: &str| {
+        json!({ "forge": "gitea", "url": format!("https://{host}:{port}/acme/web.git"), "repository": REPOSITORY,
+            "default_branch": "main", "credential": TOKEN })
+    };
+    for host in [
+        "127.0.0.1",
+        "[::1]",
+        "localhost",
+        "localhost.",
+        "LOCALHOST",
+        "x.localhost",
+        "x.localhost.",
+    ] {
+        let refused = eve.put(&path, at(host)).await;
+        assert_eq!(refused.status, 403, "{host}: {:?}", refused.body);
+        let mut api = at(host);
+        api["api"] = api["url"].take();
+        api["url"] = json!("https://forge.example/acme/web.git");
+        assert_eq!(eve.put(&path, api).await.status, 403, "{host}");
+    }
+    let nobody = listener.accept().unwrap_err();
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+    // What is stored says whether it may be private, and whoever runs the installation decides that for a host.
+    let unasked = |by: &Client, host: &str| {
+        let (by, mut body, path) = (by.clone(), at(host), path.clone());
+        body["check"] = json!(false);
+        async move { by.put(&path, body).await.expect(200) }
+    };
+    let private = || app.db.texts("SELECT private::text FROM project_remotes");
+    for (by, host, expected) in [
+        (&eve, "forge.example", "false"),
+        (&admin, "forge.example", "true"),
+        (&eve, "forge.example", "true"),
+        (&eve, "other.example", "false"),
+    ] {
+        unasked(by, host).await;
+        assert_eq!(private().await, [expected], "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_forge_that_may_not_be_private_is_not_asked_where_it_is() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let asked = world.forge.asked().len();
+    world.app.db.execute("UPDATE project_remotes SET private = false").await;
+    assert!(world.look().await);
+    let failure = world.failure().await;
+    assert!(failure.as_str().unwrap().contains("private network"), "{failure}");
+    remotes::fetch(&world.app.app, world.project).await.unwrap_err();
+    assert_eq!(world.forge.asked().len(), asked);
+}
+
+#[tokio::test]
 async fn newer_commits_are_brought_and_the_head_moves_forward_only() {
     let world = World::new(ForgeKind::Gitlab).await;
     let head = || async {
@@ -426,6 +489,7 @@ fn client(world: &World) -> Box<dyn cynode_forge::Forge> {
         api: world.forge.api().parse().unwrap(),
         repository: REPOSITORY.into(),
         token: TOKEN.into(),
+        private: true,
     };
     world.forge.kind.connect(site).unwrap()
 }

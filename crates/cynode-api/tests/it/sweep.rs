@@ -1,7 +1,9 @@
 //! The continuous sweep.
 
 use std::{
+    fs::File,
     future::Future,
+    path::Path,
     pin::Pin,
     sync::{
         Mutex,
@@ -11,9 +13,11 @@ use std::{
 };
 
 use cynode_app::{
+    maintenance,
     services::ServiceKind,
     sweep::{self, Due, Engine, EngineError},
 };
+use cynode_testkit::{NOW, TestApp};
 use serde_json::{Value, json};
 
 use crate::workflow::{Drive, create_job};
@@ -208,4 +212,44 @@ async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
     let held = drive.start().await;
     let ended = json!({ "reason": "human_input", "resolution": "expired" });
     assert_eq!(held.position["ended_wait"], ended);
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays() {
+    let app = TestApp::new().await;
+    let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
+    let repository = app.repository("prj_1");
+    let bundles = repository.parent().unwrap().join("incoming");
+    let packs = repository.join("objects/pack");
+    let put = |path: &Path, minutes: i64| {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = File::create(path).unwrap();
+        file.set_modified((NOW - time::Duration::minutes(minutes)).into()).unwrap();
+    };
+    for directory in [&uploads, &bundles] {
+        // As the object store calls what it has not finished, and shows to nobody.
+        put(&directory.join("old#1"), 61);
+        put(&directory.join("young#1"), 59);
+    }
+    put(&bundles.join("half/HEAD"), 61);
+    let half = File::open(bundles.join("half")).unwrap();
+    half.set_modified((NOW - time::Duration::minutes(61)).into()).unwrap();
+    put(&packs.join("tmp_pack_old"), 61);
+    put(&packs.join("tmp_pack_young"), 59);
+    put(&packs.join("pack-old.pack"), 61);
+    // Done twice, the second time finds nothing.
+    for _ in 0..2 {
+        maintenance::once(&app.app).await.unwrap();
+        assert_eq!(names(&uploads), ["young#1"]);
+        assert_eq!(names(&bundles), ["young#1"]);
+        assert_eq!(names(&packs), ["pack-old.pack", "tmp_pack_young"]);
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }

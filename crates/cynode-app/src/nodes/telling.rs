@@ -318,7 +318,7 @@ async fn judged(
         (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
             match taken(app, held, job, &commit, result.bundle.as_ref()).await? {
                 Ok(stat) => {
-                    diff = Some(stat);
+                    diff = stat;
                     looked = evidence::looked_at(app, held.project, held.task, &commit).await?;
                 }
                 Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
@@ -378,7 +378,7 @@ async fn taken(
     job: JobId,
     commit: &str,
     bundle: Option<&StoredBlob>,
-) -> Result<Result<DiffStat, String>, Error> {
+) -> Result<Result<Option<DiffStat>, String>, Error> {
     let Some(bundle) = bundle else { return Ok(Err("no bundle came with it".to_owned())) };
     let Some(digest) = bytes32(&bundle.sha256) else {
         return Ok(Err("its bundle has no good name".to_owned()));

@@ -105,7 +105,8 @@ const fn is_for_good(error: &Error) -> bool {
         | Error::Taken { .. }
         | Error::Transition(_)
         | Error::Conflict(_)
-        | Error::Clash(_) => true,
+        | Error::Clash(_)
+        | Error::TooLarge(_) => true,
         Error::Version { .. }
         | Error::KeyReused
         | Error::Busy

@@ -5,7 +5,10 @@ use cynode_wire::gate::ServerTransport;
 use serde_json::Value;
 use url::Url;
 
-use crate::{Error, egress::may_be_public};
+use crate::{
+    Error,
+    egress::{is_this_machine, may_be_public},
+};
 
 /// The streamable HTTP remote of a registry's `server.json`.
 pub(super) fn transport(document: &Value) -> Result<ServerTransport, Error> {
@@ -66,8 +69,7 @@ pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Er
 fn is_private(url: &Url) -> bool {
     let inside = |name: &str| {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        name == "localhost"
-            || [".localhost", ".internal", ".local"].iter().any(|end| name.ends_with(end))
+        [".internal", ".local"].iter().any(|end| name.ends_with(end))
     };
-    !may_be_public(url) || url.domain().is_some_and(inside)
+    !may_be_public(url) || is_this_machine(url) || url.domain().is_some_and(inside)
 }

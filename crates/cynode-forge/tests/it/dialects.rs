@@ -25,6 +25,7 @@ fn connect(forge: &TestForge, token: &str) -> Box<dyn Forge> {
         api: forge.api().parse().unwrap(),
         repository: REPOSITORY.to_owned(),
         token: token.into(),
+        private: true,
     };
     forge.kind.connect(site).unwrap()
 }

@@ -16,6 +16,7 @@ fn remote(forge: &TestForge, token: &str) -> Remote {
         url: forge.clone_url().parse().unwrap(),
         credential: Some(Credential::new(forge.kind, token.into())),
         files: false,
+        private: true,
     }
 }
 
@@ -146,7 +147,7 @@ async fn a_directory_is_a_remote_only_when_it_was_allowed() {
     let forge = TestForge::serve(ForgeKind::Gitea).await;
     let own = own();
     let url: url::Url = format!("file://{}", forge.directory().display()).parse().unwrap();
-    let files = |files| Remote { url: url.clone(), credential: None, files };
+    let files = |files| Remote { url: url.clone(), credential: None, files, private: false };
     refused(git::fetch(own.path(), &files(false), "main").await, "http or https");
     let main = git::fetch(own.path(), &files(true), "main").await.unwrap();
     assert_eq!(Some(main), forge.tip("main"));
@@ -156,7 +157,24 @@ async fn a_directory_is_a_remote_only_when_it_was_allowed() {
 async fn somebody_who_does_not_answer_may_be_asked_again() {
     let own = own();
     let url = "http://127.0.0.1:1/acme/web.git".parse().unwrap();
-    let remote = Remote { url, credential: None, files: false };
+    let remote = Remote { url, credential: None, files: false, private: true };
     let fetched = git::fetch(own.path(), &remote, "main").await;
     assert!(matches!(fetched, Err(GitError::Failed(_))), "{fetched:?}");
+}
+
+#[tokio::test]
+async fn a_host_that_leads_to_this_machine_is_not_asked_unless_it_may_be_here() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let own = own();
+    for host in ["127.0.0.1", "localhost"] {
+        let url = format!("http://{host}:{port}/acme/web.git").parse().unwrap();
+        let remote = Remote { url, credential: None, files: false, private: false };
+        refused(git::fetch(own.path(), &remote, "main").await, "private network");
+        let pushed = git::push(own.path(), &remote, BRANCH, &"a".repeat(40), "main").await;
+        refused(pushed, "private network");
+    }
+    let nobody = listener.accept().unwrap_err();
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
 }

@@ -1,6 +1,7 @@
 //! Each of our own tools, once as it should go and once as it should not.
 
 use cynode_testkit::mcp::Agent;
+use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
 
 use crate::{
@@ -249,6 +250,28 @@ async fn artifacts_are_stored_listed_and_read_and_only_by_the_task_they_belong_t
     let reach = json!({ "task_id": other, "artifact_id": stored["artifact_id"] });
     assert_eq!(verdict(&stranger, "artifact.get", reach).await, "failed not_found");
     assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 2);
+}
+
+#[tokio::test]
+async fn an_artifact_that_is_too_large_is_not_read_whatever_was_noted_of_it() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    let small = json!({ "task_id": bench.task, "name": "a.bin", "media_type": "text/plain",
+        "text": "small" });
+    let stored = given(&agent, "artifact.put", small).await;
+    // As a job brings it: larger than an agent may store.
+    let large = "UPDATE artifacts SET digest = sha256(repeat('a', 5242880)::bytea) RETURNING encode(digest, 'hex')";
+    let digest = bench.app.db.texts(large).await.remove(0);
+    let place = format!("sha256/{}/{digest}", &digest[..2]);
+    let bytes = PutPayload::from(vec![b'a'; 5 * 1024 * 1024]);
+    let objects = &bench.app.app.gate().unwrap().objects;
+    objects.put(&place.as_str().into(), bytes).await.unwrap();
+    let one = json!({ "task_id": bench.task, "artifact_id": stored["artifact_id"] });
+    let answer = agent.call("artifact.get", one).await;
+    assert_eq!(answer.verdict(), "failed too_large");
+    let said = answer.json().to_string();
+    assert!(said.contains(&format!("artifacts/{place}")), "{said}");
+    assert!(said.len() < 10_000);
 }
 
 #[tokio::test]
