@@ -26,7 +26,10 @@ use object_store::local::LocalFileSystem;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
-use crate::{config::Config, restate::write_secret};
+use crate::{
+    config::Config,
+    restate::{keep_private, write_secret},
+};
 
 /// Writes a new master key.
 pub(crate) fn make_key(path: &Path) -> anyhow::Result<()> {
@@ -115,6 +118,8 @@ pub(crate) async fn open(
     let directory =
         config.gate.directory.clone().context("set gate.directory, or use `cynode up`")?;
     let keys = keys(config)?;
+    // Below it is the source of every project, its artifacts and what models answered.
+    keep_private(&directory)?;
     let artifacts = directory.join("artifacts");
     fs::create_dir_all(&artifacts)
         .with_context(|| format!("cannot make {}", artifacts.display()))?;

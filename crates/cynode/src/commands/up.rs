@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fs::{File, TryLockError},
     io::Write as _,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -36,11 +37,12 @@ pub(crate) struct Up {
 }
 
 pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
+    let named = up.data_dir.is_some();
     let dir = match up.data_dir {
         Some(dir) => std::path::absolute(dir)?,
         None => default_data_dir()?,
     };
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    make_data_dir(&dir, named)?;
     let _lock = lock(&dir)?;
     let log = dir.join("cynode.log");
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::File(&log))?;
@@ -302,6 +304,21 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
         }
         Err(TryLockError::Error(error)) => Err(error).context("cannot lock the data directory"),
     }
+}
+
+/// Makes the data directory. PostgreSQL and the jobs have users of their own when we are root: they pass through it, and see
+/// nothing. One that somebody made and named stays as they made it.
+fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
+    let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    let there = dir.exists();
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    if there && named {
+        return Ok(());
+    }
+    let before = std::fs::metadata(dir)?.permissions().mode() & 0o7777;
+    let after = if there { before & (mode | 0o7000) } else { mode };
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(after))
+        .with_context(|| format!("cannot close {} to others", dir.display()))
 }
 
 fn default_data_dir() -> anyhow::Result<PathBuf> {

@@ -1,8 +1,10 @@
 //! `cynode up` on a machine with PostgreSQL's programs and nothing else.
 
 use std::{
+    fs::Permissions,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -26,10 +28,14 @@ pub(crate) fn free_address() -> SocketAddr {
 
 /// A directory that PostgreSQL's user may enter.
 fn data_dir() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     dir
+}
+
+/// What the owner, the group and others may do.
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 fn command(dir: &Path) -> Command {
@@ -109,6 +115,24 @@ fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
     for pid in helpers.into_iter().chain([database]) {
         assert!(test_kill_process(pid).is_err(), "a helper outlived Ctrl-C");
     }
+}
+
+#[test]
+fn nobody_else_on_the_machine_looks_into_what_up_keeps() {
+    let dir = data_dir();
+    let data = dir.path().join("data");
+    let (child, _) = up(&data);
+    end(child);
+    let whole = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    let modes = [data.clone(), data.join("gate"), data.join("engine")].map(|path| mode(&path));
+    assert_eq!(modes, [whole, 0o700, 0o700]);
+    // As an older version left it.
+    for path in ["gate", "engine"] {
+        std::fs::set_permissions(data.join(path), Permissions::from_mode(0o755)).unwrap();
+    }
+    let (child, _) = up(&data);
+    end(child);
+    assert_eq!([data.join("gate"), data.join("engine")].map(|path| mode(&path)), [0o700, 0o700]);
 }
 
 #[test]
