@@ -35,6 +35,10 @@ pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> 
         checks.push(port("engine admin port", own.admin, "engine.admin_listen"));
         checks.push(port("engine node port", own.node, "engine.node_listen"));
     }
+    if config.manager.url.is_none() {
+        checks.push(port("manager port", config.manager.listen, "manager.listen"));
+        checks.push(port("analyst port", config.manager.analyst_listen, "manager.analyst_listen"));
+    }
     let readiness = Readiness::from(checks);
     if doctor.json {
         output::json(&readiness)?;

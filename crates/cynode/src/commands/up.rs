@@ -69,6 +69,7 @@ async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
     let runner = supervise::beside_us("cynode-runner")?;
     // First the ports: they are the likeliest to be taken, and nothing has been started yet.
     let doors = serve::Doors::open(config).await?;
+    helpers_have_ports(config, manager.is_some()).await?;
     let mut own = match &config.database.url {
         Some(_) => None,
         None => Some(Cluster::start(dir).await?),
@@ -86,6 +87,20 @@ async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
         cluster.stop().await?;
     }
     result
+}
+
+/// Looks whether the ports of what we start are free: taken, it would end again and again, and say so only in its log.
+async fn helpers_have_ports(config: &Config, manager: bool) -> anyhow::Result<()> {
+    let own = config.engine.own;
+    serve::must_be_free(own.runner, "engine.runner_listen").await?;
+    serve::must_be_free(own.ingress, "engine.ingress_listen").await?;
+    serve::must_be_free(own.admin, "engine.admin_listen").await?;
+    serve::must_be_free(own.node, "engine.node_listen").await?;
+    if manager {
+        serve::must_be_free(config.manager.listen, "manager.listen").await?;
+        serve::must_be_free(config.manager.analyst_listen, "manager.analyst_listen").await?;
+    }
+    Ok(())
 }
 
 /// Without its database the server could only refuse: better to end and say so.

@@ -128,6 +128,8 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
         "engine port",
         "engine admin port",
         "engine node port",
+        "manager port",
+        "analyst port",
     ];
     assert_eq!(names, expected);
     for check in report["checks"].as_array().unwrap() {

@@ -12,6 +12,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
+use crate::source::root;
+
 /// The program, with an environment that holds none of our settings.
 pub(crate) fn cynode() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cynode"));
@@ -48,6 +50,8 @@ fn command(dir: &Path) -> Command {
         "engine.ingress_listen",
         "engine.admin_listen",
         "engine.node_listen",
+        "manager.listen",
+        "manager.analyst_listen",
     ] {
         command.arg("--set").arg(format!("{key}={}", free_address()));
     }
@@ -215,6 +219,32 @@ fn a_second_up_over_the_same_directory_is_refused() {
     let stderr = refused(dir.path());
     assert!(stderr.contains("stop it, or choose another --data-dir"), "{stderr}");
     end(child);
+}
+
+#[test]
+fn a_port_that_another_program_has_is_named_before_anything_is_started() {
+    let instructions = format!("manager.instructions={}/instructions", root().display());
+    let begun = ["engine.ingress_listen", "manager.listen", "manager.analyst_listen"].map(|key| {
+        let (dir, held) = (data_dir(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = held.local_addr().unwrap();
+        let mut command = command(dir.path());
+        command.args(["--set", &instructions, "--set", &format!("{key}={address}")]);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        (key, address, child, dir, held)
+    });
+    for (key, address, child, dir, _held) in begun {
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let told = format!(
+            "cannot listen on {address}: another program may have it; choose another with --set {key}=HOST:PORT"
+        );
+        assert!(stderr.contains(&told), "{stderr}");
+        assert_eq!(
+            (output.status.code(), dir.path().join("postgres").exists()),
+            (Some(1), false),
+            "{key}"
+        );
+    }
 }
 
 #[test]
