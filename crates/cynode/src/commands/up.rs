@@ -23,7 +23,7 @@ use crate::{
     cluster::Cluster,
     config::{Config, Loaded},
     engine::{Places, Restate},
-    output, restate,
+    installation, output, restate,
     supervise::{self, Program},
     telemetry::{self, Sink},
 };
@@ -40,7 +40,7 @@ pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
     let named = up.data_dir.is_some();
     let dir = match up.data_dir {
         Some(dir) => std::path::absolute(dir)?,
-        None => default_data_dir()?,
+        None => installation::default_data_dir()?,
     };
     make_data_dir(&dir, named)?;
     let _lock = lock(&dir)?;
@@ -334,12 +334,4 @@ fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
     let after = if there { before & (mode | 0o7000) } else { mode };
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(after))
         .with_context(|| format!("cannot close {} to others", dir.display()))
-}
-
-fn default_data_dir() -> anyhow::Result<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Ok("/var/lib/cynode".into());
-    }
-    let home = std::env::home_dir().context("there is no home directory: give --data-dir")?;
-    Ok(home.join(".local/share/cynode"))
 }

@@ -222,6 +222,49 @@ fn a_second_up_over_the_same_directory_is_refused() {
 }
 
 #[test]
+fn whoever_is_at_the_machine_gives_commands_to_what_up_runs() {
+    let dir = data_dir();
+    let (child, _) = up(dir.path());
+    let commands: [&[&str]; 5] = [
+        &["admin", "join-token"],
+        &["admin", "bootstrap"],
+        &["audit", "verify"],
+        &["audit", "key"],
+        &["migrate"],
+    ];
+    let give = |words: &[&str]| {
+        let output = cynode().args(words).arg("--data-dir").arg(dir.path()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), stderr)
+    };
+    for words in commands {
+        let (code, stdout, stderr) = give(words);
+        assert_eq!(code, Some(0), "{words:?}: {stderr}");
+        assert!(!stdout.is_empty(), "{words:?}");
+    }
+    end(child);
+    let (code, _, stderr) = give(&["admin", "join-token"]);
+    let told = format!("start `cynode up --data-dir {}` first", dir.path().display());
+    assert_eq!((code, stderr.contains(&told)), (Some(1), true), "{stderr}");
+}
+
+#[test]
+fn records_are_not_checked_with_a_new_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = cynode();
+    command.args(["audit", "verify"]).env("DATABASE_URL", "postgres://nobody@localhost/nothing");
+    command.arg("--set").arg(format!("gate.directory={}", dir.path().display()));
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let told = format!(
+        "cannot read the master key {}: point gate.directory or gate.key_file at the installation's",
+        dir.path().join("master.key").display()
+    );
+    assert_eq!((output.status.code(), stderr.contains(&told)), (Some(1), true), "{stderr}");
+    assert!(!stderr.contains("make one"), "{stderr}");
+}
+
+#[test]
 fn a_port_that_another_program_has_is_named_before_anything_is_started() {
     let instructions = format!("manager.instructions={}/instructions", root().display());
     let begun = ["engine.ingress_listen", "manager.listen", "manager.analyst_listen"].map(|key| {
