@@ -66,6 +66,11 @@ impl Paths {
     }
 }
 
+/// Whether a cluster was made below that directory.
+pub(crate) fn is_in(dir: &Path) -> bool {
+    Paths::below(dir).data.exists()
+}
+
 /// The URL of the cluster that a `cynode up` over that directory runs.
 pub(crate) fn url_in(dir: &Path) -> anyhow::Result<SecretString> {
     let paths = Paths::below(dir);

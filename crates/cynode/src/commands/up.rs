@@ -15,8 +15,9 @@ use cynode_app::{
     App, bootstrap, nodes,
     services::{self, ServiceKind},
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use url::Url;
 
 use super::{app, block_on, bootstrap_link, migrate::migrate, serve};
 use crate::{
@@ -44,6 +45,7 @@ pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
     };
     make_data_dir(&dir, named)?;
     let _lock = lock(&dir)?;
+    installation::same_database(&dir, &loaded.config)?;
     let log = dir.join("cynode.log");
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::File(&log))?;
     loaded.warn();
@@ -89,6 +91,14 @@ async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
     result
 }
 
+/// Which database is used, without what opens it.
+fn store(config: &Config) -> String {
+    let Some(url) = &config.database.url else { return "a database of its own".to_owned() };
+    let Ok(url) = Url::parse(url.expose_secret()) else { return "a database elsewhere".to_owned() };
+    let host = url.host_str().unwrap_or_default();
+    format!("the database {} at {host}, as configured", url.path().trim_start_matches('/'))
+}
+
 /// Looks whether the ports of what we start are free: taken, it would end again and again, and say so only in its log.
 async fn helpers_have_ports(config: &Config, manager: bool) -> anyhow::Result<()> {
     let own = config.engine.own;
@@ -120,6 +130,7 @@ async fn serve_over(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     migrate(config.database.options_for(url)).await?;
+    installation::remember_database(dir, config)?;
     let app = app(config, &config.database.options_for(url))?;
     let admin = bootstrap::issue(&app).await?;
     let kept = engine_and_runner(config, &app, dir, engine, runner).await?;
@@ -155,6 +166,7 @@ async fn serve_over(
         "  chat   no project manager: `cynode-pma` or its instructions are not beside this program, so tasks wait for one"
     });
     output::say(&format!("  data   {}", dir.display()));
+    output::say(&format!("  store  {}", store(config)));
     output::say(&format!("  log    {}", dir.join("cynode.log").display()));
     output::say("  stop   Ctrl-C");
     let engine = Restate::new(Places::own(config.engine.own))?;

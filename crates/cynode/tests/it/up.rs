@@ -9,6 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use cynode_testkit::TestDb;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
@@ -219,6 +220,25 @@ fn a_second_up_over_the_same_directory_is_refused() {
     let stderr = refused(dir.path());
     assert!(stderr.contains("stop it, or choose another --data-dir"), "{stderr}");
     end(child);
+}
+
+#[tokio::test]
+async fn up_does_not_exchange_its_database_for_that_of_a_variable() {
+    let dir = data_dir();
+    let (child, said) = up(dir.path());
+    assert!(said.contains("\n  store  a database of its own\n"), "{said}");
+    end(child);
+    let other = TestDb::empty().await;
+    let output = command(dir.path()).env("DATABASE_URL", other.url()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let told = "has a database of its own, and another is configured: unset DATABASE_URL";
+    assert_eq!((output.status.code(), stderr.contains(told)), (Some(1), true), "{stderr}");
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+    assert_eq!(other.texts(tables).await, Vec::<String>::new());
+    // Nor the other way round.
+    std::fs::write(dir.path().join("database"), "elsewhere\n").unwrap();
+    let stderr = refused(dir.path());
+    assert!(stderr.contains("is elsewhere, and none is configured: set DATABASE_URL"), "{stderr}");
 }
 
 #[test]
