@@ -84,6 +84,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
+        Ok(_) if output::lost() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(error) => {
             output::complain(&format!("{error:#}"));
