@@ -109,6 +109,15 @@ pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
     wanted.into_iter().chain(path).chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
 }
 
+/// What a server says of its version, and the number in it that its clusters go by.
+pub(crate) fn version_of(programs: &Path) -> (String, Option<u32>) {
+    let printed = std::process::Command::new(programs.join("postgres")).arg("--version").output();
+    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let version = printed.unwrap_or_default();
+    let major = version.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok());
+    (version, major)
+}
+
 impl Cluster {
     /// Makes the cluster if there is none, and starts it if it does not run.
     pub(crate) async fn start(dir: &Path) -> anyhow::Result<Self> {
@@ -122,11 +131,20 @@ impl Cluster {
         );
         // A cluster stays with the version that made it, also when a newer one is installed beside it.
         let version = fs::read_to_string(paths.data.join("PG_VERSION")).ok();
-        let version = version.and_then(|text| text.trim().parse().ok());
+        let version: Option<u32> = version.and_then(|text| text.trim().parse().ok());
         let programs = find_programs(version).context(
             "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
              or set DATABASE_URL to a database elsewhere",
         )?;
+        if let (Some(made_by), (_, Some(there))) = (version, version_of(&programs)) {
+            ensure!(
+                made_by == there,
+                "the database in {} was made by PostgreSQL {made_by}, and {} has {there}: `apt-get install postgresql-{made_by}`, \
+                 or bring it to {there} with pg_upgrade",
+                paths.data.display(),
+                programs.display()
+            );
+        }
         prepare(&paths)?;
         let password = password(&paths)?;
         if !paths.data.exists() {

@@ -65,11 +65,7 @@ fn postgresql(config: &Config) -> Check {
     let Some(programs) = cluster::find_programs(None) else {
         return Check::failed(NAME, "the server's programs are not installed", INSTALL);
     };
-    let printed = Command::new(programs.join("postgres")).arg("--version").output();
-    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let version = printed.unwrap_or_default();
-    let major =
-        version.split_whitespace().find_map(|word| word.split('.').next()?.parse::<u32>().ok());
+    let (version, major) = cluster::version_of(&programs);
     match major {
         Some(major) if major >= cluster::OLDEST => {
             Check::ok(NAME, format!("{version} in {}", programs.display()))

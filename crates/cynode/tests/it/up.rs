@@ -201,6 +201,18 @@ fn what_postgresqls_user_put_in_the_place_of_a_directory_is_not_followed() {
 }
 
 #[test]
+fn a_database_of_a_version_that_is_gone_says_which_one_to_install() {
+    let dir = data_dir();
+    let data = dir.path().join("postgres/data");
+    std::fs::create_dir_all(&data).unwrap();
+    // Older than any that is installed.
+    std::fs::write(data.join("PG_VERSION"), "11\n").unwrap();
+    let stderr = refused(dir.path());
+    assert!(stderr.contains("was made by PostgreSQL 11, and "), "{stderr}");
+    assert!(stderr.contains("`apt-get install postgresql-11`"), "{stderr}");
+}
+
+#[test]
 fn a_number_that_another_process_got_meanwhile_is_not_taken_for_postgresql() {
     let dir = data_dir();
     let (child, _) = up(dir.path());
