@@ -36,7 +36,7 @@ async fn look(app: &App) -> Result<Vec<Check>, DbError> {
     let mut checks = vec![Check::ok("database", "PostgreSQL answers")];
     let pending = schema::pending(&mut conn).await.map_err(|error| match error {
         schema::SchemaError::Db(error) => error,
-        schema::SchemaError::Migrate(_) => {
+        schema::SchemaError::Migrate(_) | schema::SchemaError::Foreign { .. } => {
             DbError::Corrupt { table: "_sqlx_migrations", column: "version" }
         }
     })?;

@@ -23,6 +23,14 @@ pub struct Migrated {
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
+    /// The database holds tables, and none of them is ours.
+    #[error(
+        "the database holds tables of something else, `{table}` among them: CyNode needs a database of its own"
+    )]
+    Foreign {
+        /// One of them.
+        table: String,
+    },
     /// A migration failed, or the database was migrated by another version.
     #[error("the schema could not be migrated")]
     Migrate(#[from] MigrateError),
@@ -33,14 +41,35 @@ pub enum SchemaError {
 
 /// Applies what is missing, then makes the partitions around `now`. It holds an advisory lock while it
 /// works, so that two processes starting at once do it once; killed half-way, it goes on from there,
-/// since each migration is one transaction.
+/// since each migration is one transaction. A database that something else has tables in is left alone.
 #[tracing::instrument(name = "db.schema.migrate", skip_all)]
 pub async fn migrate(conn: &mut Conn, now: OffsetDateTime) -> Result<Migrated, SchemaError> {
     let total = MIGRATOR.iter().count();
+    if let Some(table) = foreign_table(conn).await? {
+        return Err(SchemaError::Foreign { table });
+    }
     let before = pending(conn).await?.len();
     MIGRATOR.run(&mut *conn).await?;
     ensure_partitions(conn, now).await?;
     Ok(Migrated { applied: before, total })
+}
+
+/// A table of something else, where nothing was migrated yet. Those of extensions do not count. One statement, so that what
+/// another process migrates meanwhile is not taken for it.
+async fn foreign_table(conn: &mut Conn) -> Result<Option<String>, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"SELECT c.relname::text AS "name!"
+           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+           WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')
+             AND to_regclass('_sqlx_migrations') IS NULL
+             AND NOT EXISTS (
+                 SELECT FROM pg_depend d
+                 WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+           ORDER BY c.relname LIMIT 1"#
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found)
 }
 
 /// The migrations that the database has not seen, by their description.

@@ -75,7 +75,7 @@ async fn message(
     body: Result<Bytes, axum::extract::rejection::BytesRejection>,
 ) -> Response {
     if !inner.hosts.admit(&request_headers) {
-        let told = "this host or origin is not served here";
+        let told = "this host or origin is not served here: a name under which this port is meant stands in `gate.hosts`";
         return Failure::new(StatusCode::FORBIDDEN, code::FORBIDDEN, told).response(Era::Modern);
     }
     let Ok(body) = body else {

@@ -47,6 +47,11 @@ pub(crate) async fn join(
                 tries += 1;
                 backoff.pause().await;
             }
+            Err(error @ ClientError::Unreachable(_)) => {
+                return Err(error).with_context(|| {
+                    format!("no answer from {url}: does `server.internal_listen` listen there, and may this machine reach it?")
+                });
+            }
             joined => {
                 break joined.with_context(|| format!("{url} did not let this machine join"))?;
             }

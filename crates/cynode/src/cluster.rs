@@ -9,6 +9,7 @@ use std::{
     os::unix::{
         ffi::OsStrExt,
         fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown},
+        net::UnixStream,
     },
     path::{Path, PathBuf},
     process::Stdio,
@@ -45,6 +46,49 @@ struct Paths {
     log: PathBuf,
 }
 
+/// The name that PostgreSQL gives its socket.
+const SOCKET: &str = ".s.PGSQL.5432";
+
+impl Paths {
+    fn below(dir: &Path) -> Self {
+        Self {
+            dir: dir.join("postgres"),
+            data: dir.join("postgres/data"),
+            socket: dir.join("postgres/run"),
+            password: dir.join("postgres/password"),
+            log: dir.join("postgres/server.log"),
+        }
+    }
+
+    fn url(&self, password: &SecretString) -> SecretString {
+        let (password, socket) = (password.expose_secret(), encoded(&self.socket));
+        format!("postgres://cynode:{password}@localhost/postgres?host={socket}").into()
+    }
+}
+
+/// Whether a cluster was made below that directory.
+pub(crate) fn is_in(dir: &Path) -> bool {
+    Paths::below(dir).data.exists()
+}
+
+/// The URL of the cluster that a `cynode up` over that directory runs.
+pub(crate) fn url_in(dir: &Path) -> anyhow::Result<SecretString> {
+    let paths = Paths::below(dir);
+    let place = dir.display();
+    ensure!(
+        paths.password.exists(),
+        "the database of {place} is not its own: set DATABASE_URL or database.url_file as for its `cynode up`"
+    );
+    let password = fs::read_to_string(&paths.password).with_context(|| {
+        format!("only the account that starts `cynode up` over {place} may do this")
+    })?;
+    ensure!(
+        UnixStream::connect(paths.socket.join(SOCKET)).is_ok(),
+        "the database of {place} does not run: start `cynode up --data-dir {place}` first"
+    );
+    Ok(paths.url(&password.trim().to_owned().into()))
+}
+
 /// Where PostgreSQL's programs are; those of `version` if a cluster needs them.
 pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
     let has = |dir: &PathBuf| dir.join("initdb").exists() && dir.join("postgres").exists();
@@ -65,18 +109,21 @@ pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
     wanted.into_iter().chain(path).chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
 }
 
+/// What a server says of its version, and the number in it that its clusters go by.
+pub(crate) fn version_of(programs: &Path) -> (String, Option<u32>) {
+    let printed = std::process::Command::new(programs.join("postgres")).arg("--version").output();
+    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let version = printed.unwrap_or_default();
+    let major = version.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok());
+    (version, major)
+}
+
 impl Cluster {
     /// Makes the cluster if there is none, and starts it if it does not run.
     pub(crate) async fn start(dir: &Path) -> anyhow::Result<Self> {
-        let paths = Paths {
-            dir: dir.join("postgres"),
-            data: dir.join("postgres/data"),
-            socket: dir.join("postgres/run"),
-            password: dir.join("postgres/password"),
-            log: dir.join("postgres/server.log"),
-        };
+        let paths = Paths::below(dir);
         // The kernel's limit on the path of a socket.
-        let socket = paths.socket.join(".s.PGSQL.5432");
+        let socket = paths.socket.join(SOCKET);
         ensure!(
             socket.as_os_str().len() <= 107,
             "the path {} is too long for a socket: choose a shorter --data-dir",
@@ -84,11 +131,20 @@ impl Cluster {
         );
         // A cluster stays with the version that made it, also when a newer one is installed beside it.
         let version = fs::read_to_string(paths.data.join("PG_VERSION")).ok();
-        let version = version.and_then(|text| text.trim().parse().ok());
+        let version: Option<u32> = version.and_then(|text| text.trim().parse().ok());
         let programs = find_programs(version).context(
             "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
              or set DATABASE_URL to a database elsewhere",
         )?;
+        if let (Some(made_by), (_, Some(there))) = (version, version_of(&programs)) {
+            ensure!(
+                made_by == there,
+                "the database in {} was made by PostgreSQL {made_by}, and {} has {there}: `apt-get install postgresql-{made_by}`, \
+                 or bring it to {there} with pg_upgrade",
+                paths.data.display(),
+                programs.display()
+            );
+        }
         prepare(&paths)?;
         let password = password(&paths)?;
         if !paths.data.exists() {
@@ -105,8 +161,7 @@ impl Cluster {
 
     /// The URL under which it is reached. It holds the password.
     pub(crate) fn url(&self) -> SecretString {
-        let (password, socket) = (self.password.expose_secret(), encoded(&self.paths.socket));
-        format!("postgres://cynode:{password}@localhost/postgres?host={socket}").into()
+        self.paths.url(&self.password)
     }
 
     /// Ends when the server has ended without being told to.

@@ -26,7 +26,10 @@ use object_store::local::LocalFileSystem;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
-use crate::{config::Config, restate::write_secret};
+use crate::{
+    config::Config,
+    restate::{keep_private, write_secret},
+};
 
 /// Writes a new master key.
 pub(crate) fn make_key(path: &Path) -> anyhow::Result<()> {
@@ -38,12 +41,17 @@ pub(crate) fn make_key(path: &Path) -> anyhow::Result<()> {
     write_secret(path, &format!("{}\n", HEXLOWER.encode(&key)))
 }
 
-/// Reads the master key.
+/// Whether the configuration says where the master key is.
+pub(crate) const fn names_key(config: &Config) -> bool {
+    config.gate.key_file.is_some() || config.gate.directory.is_some()
+}
+
+/// Reads the master key of an installation. Another key would find everything wrong, so none is made.
 pub(crate) fn keys(config: &Config) -> anyhow::Result<Keys> {
     let path = key_file(config)?;
     let text = fs::read_to_string(&path).with_context(|| {
         format!(
-            "cannot read the master key {0}: make one with `cynode admin master-key {0}`",
+            "cannot read the master key {}: point gate.directory or gate.key_file at the installation's",
             path.display()
         )
     })?;
@@ -63,7 +71,7 @@ fn key_file(config: &Config) -> anyhow::Result<PathBuf> {
         (Some(file), _) => Ok(file.clone()),
         (None, Some(directory)) => Ok(directory.join("master.key")),
         (None, None) => bail!(
-            "there is no master key: set gate.directory and make one with `cynode admin master-key DIRECTORY/master.key`, or use `cynode up`"
+            "no master key is named: point gate.directory at the installation's, or name the data directory of `cynode up` with --data-dir"
         ),
     }
 }
@@ -114,7 +122,16 @@ pub(crate) async fn open(
 ) -> anyhow::Result<Opened> {
     let directory =
         config.gate.directory.clone().context("set gate.directory, or use `cynode up`")?;
+    let key = key_file(config)?;
+    ensure!(
+        key.exists(),
+        "there is no master key {0}: point gate.directory or gate.key_file at the installation's, \
+         or make one for a new installation with `cynode admin master-key {0}`",
+        key.display()
+    );
     let keys = keys(config)?;
+    // Below it is the source of every project, its artifacts and what models answered.
+    keep_private(&directory)?;
     let artifacts = directory.join("artifacts");
     fs::create_dir_all(&artifacts)
         .with_context(|| format!("cannot make {}", artifacts.display()))?;

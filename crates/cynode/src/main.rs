@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod engine;
 mod gate;
+mod installation;
 mod output;
 mod redact;
 mod restate;
@@ -17,7 +18,10 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Config, Sources};
+use crate::{
+    config::{Config, Sources},
+    installation::Installation,
+};
 
 /// CyNode: a self-hosted control plane for teams of AI agents that build software.
 #[derive(Parser)]
@@ -49,18 +53,26 @@ enum Command {
     /// Serves the HTTP interface over a database that exists.
     Serve,
     /// Brings the database's schema up to date.
-    Migrate,
+    Migrate(Installation),
     /// Looks at this machine and says how to mend what is missing.
     Doctor(commands::doctor::Doctor),
     /// Shows and checks the configuration.
     #[command(subcommand)]
     Config(commands::config::Command),
     /// Things that only the person at the machine may do.
-    #[command(subcommand)]
-    Admin(commands::admin::Command),
+    Admin {
+        #[command(flatten)]
+        installation: Installation,
+        #[command(subcommand)]
+        command: commands::admin::Command,
+    },
     /// Records of tool calls: whether they are all there and unchanged.
-    #[command(subcommand)]
-    Audit(commands::audit::Command),
+    Audit {
+        #[command(flatten)]
+        installation: Installation,
+        #[command(subcommand)]
+        command: commands::audit::Command,
+    },
     /// Prints the OpenAPI document.
     Openapi {
         /// Of the internal port: the contract with runners and workers.
@@ -72,6 +84,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
+        Ok(_) if output::lost() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(error) => {
             output::complain(&format!("{error:#}"));
@@ -101,11 +114,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(up) => commands::up::run(up, &mut loaded),
         Command::Demo(demo) => commands::demo::run(demo, &loaded.config),
         Command::Serve => commands::serve::run(loaded),
-        Command::Migrate => commands::migrate::run(&loaded),
+        Command::Migrate(installation) => commands::migrate::run(&installation, &mut loaded),
         Command::Doctor(doctor) => commands::doctor::run(&doctor, &loaded.config),
         Command::Config(command) => commands::config::run(&command, &loaded),
-        Command::Admin(command) => commands::admin::run(&command, &loaded),
-        Command::Audit(command) => commands::audit::run(&command, &loaded),
+        Command::Admin { installation, command } => {
+            commands::admin::run(&command, &installation, &mut loaded)
+        }
+        Command::Audit { installation, command } => {
+            commands::audit::run(&command, &installation, &mut loaded)
+        }
         Command::Openapi { .. } => Ok(ExitCode::SUCCESS),
     }
 }

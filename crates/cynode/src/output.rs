@@ -1,13 +1,31 @@
 //! What a person reads on the terminal. Programs ask for JSON.
 
-use std::io::{IsTerminal, Write};
+use std::{
+    io::{ErrorKind, IsTerminal, Write},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use cynode_wire::health::{Check, CheckStatus};
 
+/// Whether something could not be printed that somebody waits for.
+static LOST: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line.
 pub(crate) fn say(line: &str) {
-    // A reader that has gone away is no reason to fail.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    match writeln!(std::io::stdout(), "{line}") {
+        // A reader that has gone away is no reason to fail; a token that is not where it was sent is one.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            if !LOST.swap(true, Ordering::Relaxed) {
+                complain(&format!("standard output cannot be written: {error}"));
+            }
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// Whether something was lost that was to be printed.
+pub(crate) fn lost() -> bool {
+    LOST.load(Ordering::Relaxed)
 }
 
 /// Prints why something failed.
@@ -23,7 +41,7 @@ pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Prints what was looked at, with the fix under each line that needs one.
 pub(crate) fn checks(checks: &[Check]) {
-    let colour = std::io::stdout().is_terminal();
+    let colour = std::io::stdout().is_terminal() && !crate::config::no_colour();
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in checks {
         let (mark, code) = match check.status {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// Prepares an engine in `dir`: its key is made once, its configuration is written anew.
     pub(crate) fn prepare(dir: &Path, ports: Ports) -> anyhow::Result<Self> {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        keep_private(dir)?;
         let private_key = dir.join("key.pem");
         let public_key = dir.join("key.pub");
         if !private_key.exists() || !public_key.exists() {
@@ -108,6 +108,18 @@ pub(crate) fn make_key(private: &Path, public: &Path) -> anyhow::Result<()> {
     let text = format!("publickeyv1_{}\n", bs58::encode(pair.public_key().as_ref()).into_string());
     write_secret(private, &pem)?;
     write_secret(public, &text)
+}
+
+/// Makes a directory that only we may look into, and closes one that others could. One of another account stays as it is.
+pub(crate) fn keep_private(dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let found = fs::metadata(dir)?;
+    let mode = found.mode() & 0o7777;
+    if found.uid() == rustix::process::geteuid().as_raw() && mode & 0o077 != 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode & !0o077))
+            .with_context(|| format!("cannot close {} to others", dir.display()))?;
+    }
+    Ok(())
 }
 
 /// Writes a file that only we may read, whole or not at all.

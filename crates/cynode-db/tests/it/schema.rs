@@ -64,6 +64,19 @@ async fn migrating_again_changes_nothing() {
     assert_eq!(migrated.applied, 0);
 }
 
+#[tokio::test]
+async fn a_database_of_something_else_is_left_alone() {
+    let db = TestDb::empty().await;
+    db.execute("CREATE TABLE orders (number int)").await;
+    let refused = schema::migrate(&mut *db.conn().await, NOW).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the database holds tables of something else, `orders` among them: CyNode needs a database of its own"
+    );
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+    assert_eq!(db.texts(tables).await, ["orders"]);
+}
+
 /// A user 1 and a project 2, for rows that refer to them.
 pub(crate) async fn populate(db: &TestDb) {
     db.execute(

@@ -491,6 +491,8 @@ async fn a_page_of_somebody_else_is_turned_away_by_default_even_with_a_token() {
                 (403, "error 403".into()),
                 "{name}: {value}"
             );
+            // Whoever set up a name for it must find out which setting is missing.
+            assert!(String::from_utf8_lossy(&answer.0.body).contains("`gate.hosts`"));
         }
     }
     for (name, value) in [("origin", "http://127.0.0.1:12082"), ("host", "localhost:12082")] {

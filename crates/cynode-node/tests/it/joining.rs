@@ -57,6 +57,22 @@ async fn a_wrong_token_is_told_and_leaves_no_node_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_listens_it_says_which_setting_of_the_server_to_look_at() {
+    let fake = Fake::start().await;
+    let machine = Machine::new(&fake);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let file = machine.dir.path().join("token");
+    std::fs::write(&file, "welcome").unwrap();
+    let mut command = machine.command();
+    command.args(["join", "--url", &format!("http://{nobody}"), "--token-file"]).arg(file);
+    let output = command.output().unwrap();
+    let told =
+        format!("no answer from http://{nobody}: does `server.internal_listen` listen there");
+    let told = stderr(&output).contains(&told);
+    assert_eq!((output.status.success(), told), (false, true), "{}", stderr(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_machine_stays_with_its_installation() {
     let (first, second) = (Fake::start().await, Fake::start().await);
     let machine = Machine::joined(&first);

@@ -12,7 +12,9 @@ use cynode_core::names::Title;
 use super::{app, block_on, bootstrap_link};
 use crate::{
     config::Loaded,
-    gate, output, restate,
+    gate,
+    installation::Installation,
+    output, restate,
     telemetry::{self, Sink},
 };
 
@@ -60,8 +62,16 @@ pub(crate) enum Kind {
     Analyst,
 }
 
-pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    command: &Command,
+    installation: &Installation,
+    loaded: &mut Loaded,
+) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
+    // The others only write files.
+    if matches!(command, Command::Bootstrap | Command::Token { .. } | Command::JoinToken { .. }) {
+        installation.fill(&mut loaded.config, true)?;
+    }
     match command {
         Command::Bootstrap => bootstrap(loaded),
         Command::Token { kind, name } => token(loaded, *kind, name),

@@ -9,7 +9,9 @@ use cynode_core::ids::CallId;
 use super::{app, block_on};
 use crate::{
     config::Loaded,
-    gate, output,
+    gate,
+    installation::Installation,
+    output,
     telemetry::{self, Sink},
 };
 
@@ -31,8 +33,17 @@ pub(crate) enum Command {
     Key,
 }
 
-pub(crate) fn run(command: &Command, loaded: &Loaded) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    command: &Command,
+    installation: &Installation,
+    loaded: &mut Loaded,
+) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
+    let asks_database = !matches!(command, Command::Key);
+    // A master key that is named is enough to tell the public one.
+    if asks_database || !gate::names_key(&loaded.config) {
+        installation.fill(&mut loaded.config, asks_database)?;
+    }
     let key = gate::keys(&loaded.config)?.verifying();
     let over = || app(&loaded.config, &loaded.config.database.options()?);
     match command {

@@ -35,6 +35,10 @@ pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> 
         checks.push(port("engine admin port", own.admin, "engine.admin_listen"));
         checks.push(port("engine node port", own.node, "engine.node_listen"));
     }
+    if config.manager.url.is_none() {
+        checks.push(port("manager port", config.manager.listen, "manager.listen"));
+        checks.push(port("analyst port", config.manager.analyst_listen, "manager.analyst_listen"));
+    }
     let readiness = Readiness::from(checks);
     if doctor.json {
         output::json(&readiness)?;
@@ -61,11 +65,7 @@ fn postgresql(config: &Config) -> Check {
     let Some(programs) = cluster::find_programs(None) else {
         return Check::failed(NAME, "the server's programs are not installed", INSTALL);
     };
-    let printed = Command::new(programs.join("postgres")).arg("--version").output();
-    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let version = printed.unwrap_or_default();
-    let major =
-        version.split_whitespace().find_map(|word| word.split('.').next()?.parse::<u32>().ok());
+    let (version, major) = cluster::version_of(&programs);
     match major {
         Some(major) if major >= cluster::OLDEST => {
             Check::ok(NAME, format!("{version} in {}", programs.display()))

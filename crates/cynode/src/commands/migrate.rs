@@ -9,13 +9,15 @@ use cynode_db::{Options, schema};
 use super::block_on;
 use crate::{
     config::Loaded,
+    installation::Installation,
     output,
     telemetry::{self, Sink},
 };
 
-pub(crate) fn run(loaded: &Loaded) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(installation: &Installation, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
     loaded.warn();
+    installation.fill(&mut loaded.config, true)?;
     let options = loaded.config.database.options()?;
     let migrated = block_on(migrate(options))?;
     output::say(&match migrated.applied {

@@ -72,6 +72,21 @@ impl Doors {
     }
 }
 
+/// How long a port may be on its way to being free: what a killed process had started ends a moment after it.
+const LEAVING: Duration = Duration::from_secs(3);
+
+/// Looks whether a port is free that a program of ours will take, and says which is taken as for our own.
+pub(crate) async fn must_be_free(address: SocketAddr, key: &str) -> anyhow::Result<()> {
+    let mut turn = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..LEAVING.as_millis() / 50 {
+        turn.tick().await;
+        if TcpListener::bind(address).await.is_ok() {
+            return Ok(());
+        }
+    }
+    listen(address, key).await.map(drop)
+}
+
 async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}: another program may have it; choose another with --set {key}=HOST:PORT")

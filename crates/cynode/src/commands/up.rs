@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fs::{File, TryLockError},
     io::Write as _,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -14,15 +15,16 @@ use cynode_app::{
     App, bootstrap, nodes,
     services::{self, ServiceKind},
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use url::Url;
 
 use super::{app, block_on, bootstrap_link, migrate::migrate, serve};
 use crate::{
     cluster::Cluster,
     config::{Config, Loaded},
     engine::{Places, Restate},
-    output, restate,
+    installation, output, restate,
     supervise::{self, Program},
     telemetry::{self, Sink},
 };
@@ -36,12 +38,14 @@ pub(crate) struct Up {
 }
 
 pub(crate) fn run(up: Up, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
+    let named = up.data_dir.is_some();
     let dir = match up.data_dir {
         Some(dir) => std::path::absolute(dir)?,
-        None => default_data_dir()?,
+        None => installation::default_data_dir()?,
     };
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    make_data_dir(&dir, named)?;
     let _lock = lock(&dir)?;
+    installation::same_database(&dir, &loaded.config)?;
     let log = dir.join("cynode.log");
     let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::File(&log))?;
     loaded.warn();
@@ -67,6 +71,7 @@ async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
     let runner = supervise::beside_us("cynode-runner")?;
     // First the ports: they are the likeliest to be taken, and nothing has been started yet.
     let doors = serve::Doors::open(config).await?;
+    helpers_have_ports(config, manager.is_some()).await?;
     let mut own = match &config.database.url {
         Some(_) => None,
         None => Some(Cluster::start(dir).await?),
@@ -86,6 +91,28 @@ async fn start(config: &mut Config, dir: &Path) -> anyhow::Result<()> {
     result
 }
 
+/// Which database is used, without what opens it.
+fn store(config: &Config) -> String {
+    let Some(url) = &config.database.url else { return "a database of its own".to_owned() };
+    let Ok(url) = Url::parse(url.expose_secret()) else { return "a database elsewhere".to_owned() };
+    let host = url.host_str().unwrap_or_default();
+    format!("the database {} at {host}, as configured", url.path().trim_start_matches('/'))
+}
+
+/// Looks whether the ports of what we start are free: taken, it would end again and again, and say so only in its log.
+async fn helpers_have_ports(config: &Config, manager: bool) -> anyhow::Result<()> {
+    let own = config.engine.own;
+    serve::must_be_free(own.runner, "engine.runner_listen").await?;
+    serve::must_be_free(own.ingress, "engine.ingress_listen").await?;
+    serve::must_be_free(own.admin, "engine.admin_listen").await?;
+    serve::must_be_free(own.node, "engine.node_listen").await?;
+    if manager {
+        serve::must_be_free(config.manager.listen, "manager.listen").await?;
+        serve::must_be_free(config.manager.analyst_listen, "manager.analyst_listen").await?;
+    }
+    Ok(())
+}
+
 /// Without its database the server could only refuse: better to end and say so.
 async fn ended(own: &mut Option<Cluster>) -> anyhow::Error {
     match own {
@@ -103,6 +130,7 @@ async fn serve_over(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     migrate(config.database.options_for(url)).await?;
+    installation::remember_database(dir, config)?;
     let app = app(config, &config.database.options_for(url))?;
     let admin = bootstrap::issue(&app).await?;
     let kept = engine_and_runner(config, &app, dir, engine, runner).await?;
@@ -138,6 +166,7 @@ async fn serve_over(
         "  chat   no project manager: `cynode-pma` or its instructions are not beside this program, so tasks wait for one"
     });
     output::say(&format!("  data   {}", dir.display()));
+    output::say(&format!("  store  {}", store(config)));
     output::say(&format!("  log    {}", dir.join("cynode.log").display()));
     output::say("  stop   Ctrl-C");
     let engine = Restate::new(Places::own(config.engine.own))?;
@@ -304,10 +333,17 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-fn default_data_dir() -> anyhow::Result<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Ok("/var/lib/cynode".into());
+/// Makes the data directory. PostgreSQL and the jobs have users of their own when we are root: they pass through it, and see
+/// nothing. One that somebody made and named stays as they made it.
+fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
+    let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    let there = dir.exists();
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    if there && named {
+        return Ok(());
     }
-    let home = std::env::home_dir().context("there is no home directory: give --data-dir")?;
-    Ok(home.join(".local/share/cynode"))
+    let before = std::fs::metadata(dir)?.permissions().mode() & 0o7777;
+    let after = if there { before & (mode | 0o7000) } else { mode };
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(after))
+        .with_context(|| format!("cannot close {} to others", dir.display()))
 }

@@ -1,6 +1,6 @@
 //! `cynode config` as a person runs it.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::up::cynode;
 
@@ -128,6 +128,8 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
         "engine port",
         "engine admin port",
         "engine node port",
+        "manager port",
+        "analyst port",
     ];
     assert_eq!(names, expected);
     for check in report["checks"].as_array().unwrap() {
@@ -144,4 +146,29 @@ fn doctor_says_who_has_a_port_that_is_taken() {
     assert_eq!(code, 1);
     let fix = format!("fix: see who has it with `ss -ltnp 'sport = :{}'`", address.port());
     assert!(stdout.contains(&fix), "{stdout}");
+}
+
+#[test]
+fn what_could_not_be_written_is_told_and_ends_with_1() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let (code, _, stderr) = run(cynode().args(["config", "default"]).stdout(full));
+    assert_eq!(
+        (code, stderr.as_str()),
+        (1, "cynode: standard output cannot be written: No space left on device (os error 28)\n")
+    );
+}
+
+#[test]
+fn whoever_wants_no_colours_gets_none() {
+    let coloured = |no: &str| {
+        let line = format!("{} doctor", env!("CARGO_BIN_EXE_cynode"));
+        // A terminal for it to write to.
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+        let output = command.env_remove("DATABASE_URL").env("NO_COLOR", no).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("bubblewrap"), "{text}");
+        text.contains("\u{1b}[")
+    };
+    assert_eq!([coloured(""), coloured("1")], [true, false]);
 }

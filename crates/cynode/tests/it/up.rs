@@ -1,14 +1,19 @@
 //! `cynode up` on a machine with PostgreSQL's programs and nothing else.
 
 use std::{
+    fs::Permissions,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
 };
 
+use cynode_testkit::TestDb;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
+
+use crate::source::root;
 
 /// The program, with an environment that holds none of our settings.
 pub(crate) fn cynode() -> Command {
@@ -26,10 +31,14 @@ pub(crate) fn free_address() -> SocketAddr {
 
 /// A directory that PostgreSQL's user may enter.
 fn data_dir() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     dir
+}
+
+/// What the owner, the group and others may do.
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 fn command(dir: &Path) -> Command {
@@ -42,6 +51,8 @@ fn command(dir: &Path) -> Command {
         "engine.ingress_listen",
         "engine.admin_listen",
         "engine.node_listen",
+        "manager.listen",
+        "manager.analyst_listen",
     ] {
         command.arg("--set").arg(format!("{key}={}", free_address()));
     }
@@ -112,6 +123,24 @@ fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
 }
 
 #[test]
+fn nobody_else_on_the_machine_looks_into_what_up_keeps() {
+    let dir = data_dir();
+    let data = dir.path().join("data");
+    let (child, _) = up(&data);
+    end(child);
+    let whole = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    let modes = [data.clone(), data.join("gate"), data.join("engine")].map(|path| mode(&path));
+    assert_eq!(modes, [whole, 0o700, 0o700]);
+    // As an older version left it.
+    for path in ["gate", "engine"] {
+        std::fs::set_permissions(data.join(path), Permissions::from_mode(0o755)).unwrap();
+    }
+    let (child, _) = up(&data);
+    end(child);
+    assert_eq!([data.join("gate"), data.join("engine")].map(|path| mode(&path)), [0o700, 0o700]);
+}
+
+#[test]
 fn up_takes_over_after_its_process_was_killed() {
     let dir = data_dir();
     let (mut child, _) = up(dir.path());
@@ -172,6 +201,18 @@ fn what_postgresqls_user_put_in_the_place_of_a_directory_is_not_followed() {
 }
 
 #[test]
+fn a_database_of_a_version_that_is_gone_says_which_one_to_install() {
+    let dir = data_dir();
+    let data = dir.path().join("postgres/data");
+    std::fs::create_dir_all(&data).unwrap();
+    // Older than any that is installed.
+    std::fs::write(data.join("PG_VERSION"), "11\n").unwrap();
+    let stderr = refused(dir.path());
+    assert!(stderr.contains("was made by PostgreSQL 11, and "), "{stderr}");
+    assert!(stderr.contains("`apt-get install postgresql-11`"), "{stderr}");
+}
+
+#[test]
 fn a_number_that_another_process_got_meanwhile_is_not_taken_for_postgresql() {
     let dir = data_dir();
     let (child, _) = up(dir.path());
@@ -191,6 +232,94 @@ fn a_second_up_over_the_same_directory_is_refused() {
     let stderr = refused(dir.path());
     assert!(stderr.contains("stop it, or choose another --data-dir"), "{stderr}");
     end(child);
+}
+
+#[tokio::test]
+async fn up_does_not_exchange_its_database_for_that_of_a_variable() {
+    let dir = data_dir();
+    let (child, said) = up(dir.path());
+    assert!(said.contains("\n  store  a database of its own\n"), "{said}");
+    end(child);
+    let other = TestDb::empty().await;
+    let output = command(dir.path()).env("DATABASE_URL", other.url()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let told = "has a database of its own, and another is configured: unset DATABASE_URL";
+    assert_eq!((output.status.code(), stderr.contains(told)), (Some(1), true), "{stderr}");
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+    assert_eq!(other.texts(tables).await, Vec::<String>::new());
+    // Nor the other way round.
+    std::fs::write(dir.path().join("database"), "elsewhere\n").unwrap();
+    let stderr = refused(dir.path());
+    assert!(stderr.contains("is elsewhere, and none is configured: set DATABASE_URL"), "{stderr}");
+}
+
+#[test]
+fn whoever_is_at_the_machine_gives_commands_to_what_up_runs() {
+    let dir = data_dir();
+    let (child, _) = up(dir.path());
+    let commands: [&[&str]; 5] = [
+        &["admin", "join-token"],
+        &["admin", "bootstrap"],
+        &["audit", "verify"],
+        &["audit", "key"],
+        &["migrate"],
+    ];
+    let give = |words: &[&str]| {
+        let output = cynode().args(words).arg("--data-dir").arg(dir.path()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), stderr)
+    };
+    for words in commands {
+        let (code, stdout, stderr) = give(words);
+        assert_eq!(code, Some(0), "{words:?}: {stderr}");
+        assert!(!stdout.is_empty(), "{words:?}");
+    }
+    end(child);
+    let (code, _, stderr) = give(&["admin", "join-token"]);
+    let told = format!("start `cynode up --data-dir {}` first", dir.path().display());
+    assert_eq!((code, stderr.contains(&told)), (Some(1), true), "{stderr}");
+}
+
+#[test]
+fn records_are_not_checked_with_a_new_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = cynode();
+    command.args(["audit", "verify"]).env("DATABASE_URL", "postgres://nobody@localhost/nothing");
+    command.arg("--set").arg(format!("gate.directory={}", dir.path().display()));
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let told = format!(
+        "cannot read the master key {}: point gate.directory or gate.key_file at the installation's",
+        dir.path().join("master.key").display()
+    );
+    assert_eq!((output.status.code(), stderr.contains(&told)), (Some(1), true), "{stderr}");
+    assert!(!stderr.contains("make one"), "{stderr}");
+}
+
+#[test]
+fn a_port_that_another_program_has_is_named_before_anything_is_started() {
+    let instructions = format!("manager.instructions={}/instructions", root().display());
+    let begun = ["engine.ingress_listen", "manager.listen", "manager.analyst_listen"].map(|key| {
+        let (dir, held) = (data_dir(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = held.local_addr().unwrap();
+        let mut command = command(dir.path());
+        command.args(["--set", &instructions, "--set", &format!("{key}={address}")]);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        (key, address, child, dir, held)
+    });
+    for (key, address, child, dir, _held) in begun {
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let told = format!(
+            "cannot listen on {address}: another program may have it; choose another with --set {key}=HOST:PORT"
+        );
+        assert!(stderr.contains(&told), "{stderr}");
+        assert_eq!(
+            (output.status.code(), dir.path().join("postgres").exists()),
+            (Some(1), false),
+            "{key}"
+        );
+    }
 }
 
 #[test]
