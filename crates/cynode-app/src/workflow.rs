@@ -546,13 +546,15 @@ async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> R
     waits::open(ctx.conn(), id, &new).await?;
     // What came meanwhile makes the run due at once.
     ctx.wake(id);
-    if wait.reason.blocks() {
-        let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
-        let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question, "wait_id": new.id });
-        let told = Told::new(EventKind::TaskWaiting, data);
-        ctx.record(told.project(task.project).task(id)).await?;
-    }
-    Ok(())
+    if wait.reason.blocks() { tell_who_waits(ctx, id, &new).await } else { Ok(()) }
+}
+
+/// Tells people that a task waits for one of them, and what it asks.
+async fn tell_who_waits(ctx: &mut Ctx, id: TaskId, wait: &waits::NewWait<'_>) -> Result<(), Error> {
+    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question, "wait_id": wait.id });
+    let told = Told::new(EventKind::TaskWaiting, data);
+    ctx.record(told.project(task.project).task(id)).await
 }
 
 /// Ends the task with its run and its lease.

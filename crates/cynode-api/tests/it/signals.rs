@@ -42,6 +42,35 @@ async fn a_paused_task_stops_at_the_next_step_and_goes_on_when_it_is_told() {
 }
 
 #[tokio::test]
+async fn whatever_is_asked_with_a_pause_is_told_and_kept_until_the_task_goes_on() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    drive.tell(json!({ "kind": "pause", "text": "Which key?" })).await;
+    drive.go(&mut held, "pass", json!({})).await;
+    let open = "SELECT coalesce(question, 'none') FROM waits WHERE resolved_at IS NULL";
+    assert_eq!(drive.app.db.texts(open).await, ["Which key?"]);
+    drive.tell(json!({ "kind": "pause", "text": "Which colour?" })).await;
+    let paused = "the task cannot be driven now: a person paused it";
+    assert_eq!(drive.refusal().await, paused);
+    assert_eq!(drive.app.db.texts(open).await, ["Which key?\n\nWhich colour?"]);
+    // A plan made anew is no answer, and a pause without words asks nothing more.
+    for body in [json!({ "kind": "revise", "text": "Otherwise" }), json!({ "kind": "pause" })] {
+        drive.tell(body).await;
+        assert_eq!(drive.refusal().await, paused);
+        assert_eq!(drive.app.db.texts(open).await, ["Which key?\n\nWhich colour?"]);
+    }
+    let told =
+        "SELECT data ->> 'question' FROM events WHERE kind = 'task.waiting' ORDER BY xact, seq";
+    let both = "Which key?\n\nWhich colour?";
+    assert_eq!(drive.app.db.texts(told).await, ["Which key?", both, both]);
+    drive.tell(json!({ "kind": "continue" })).await;
+    let held = drive.start().await;
+    assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
+    let continued = json!({ "reason": "paused", "resolution": "continued" });
+    assert_eq!(held.position["ended_wait"], continued);
+}
+
+#[tokio::test]
 async fn a_result_that_comes_during_a_pause_waits_and_does_not_wake() {
     let drive = Drive::new().await;
     let held = drive.dispatched(&["a"]).await;
