@@ -235,15 +235,14 @@ async fn position(
     sequence: i64,
     next: NextStep,
 ) -> Result<Position, Error> {
-    // Loading, planning and judging need no units; whoever plans anew has the plan before in the state.
+    // Loading and judging need no units; whoever plans anew must see which of them failed.
     let needed = match &next {
         NextStep::Run {
-            node: Node::DispatchStep | Node::CollectResult | Node::FinalizeSummary,
+            node: Node::PlanSteps | Node::DispatchStep | Node::CollectResult | Node::FinalizeSummary,
         }
         | NextStep::Wait { .. } => sequence > 1,
         NextStep::Run {
-            node:
-                Node::LoadTaskContext | Node::PlanSteps | Node::VerifyStepResult | Node::MarkFailed,
+            node: Node::LoadTaskContext | Node::VerifyStepResult | Node::MarkFailed,
         }
         | NextStep::End => false,
     };

@@ -319,6 +319,22 @@ async fn a_wait_sent_again_after_the_lease_was_given_back_gets_its_answer() {
 }
 
 #[tokio::test]
+async fn whoever_plans_anew_sees_which_units_failed() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a", "b"]).await;
+    let fail = json!([{ "effect": "fail_unit", "unit": "a", "attempt": 1 }]);
+    drive.go(&mut held, "revise", json!({ "effects": fail })).await;
+    let resumed = drive.resume().await["position"].clone();
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    for position in [held.position, resumed, drive.start().await.position] {
+        assert_eq!(position["next"], json!({ "do": "run", "node": "plan_steps" }));
+        let units = position["units"].as_array().unwrap().iter();
+        let states: Vec<_> = units.map(|unit| [&unit["key"], &unit["state"]]).collect();
+        assert_eq!(states, [["a", "failed"], ["b", "dispatched"]]);
+    }
+}
+
+#[tokio::test]
 async fn checkpoint_units_and_jobs_change_together_or_not_at_all() {
     let drive = Drive::new().await;
     let held = drive.dispatched(&["a", "b"]).await;
