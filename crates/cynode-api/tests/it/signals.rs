@@ -1,5 +1,7 @@
 //! What people tell running tasks.
 
+use cynode_core::ids::TaskId;
+use cynode_db::tasks;
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};
 
@@ -316,6 +318,35 @@ async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
     assert_eq!(
         drive.app.db.texts(reasons).await,
         ["a person".to_owned(), drive.task.clone(), drive.task.clone()]
+    );
+}
+
+#[tokio::test]
+async fn stopping_a_task_stops_also_what_is_made_below_its_dependents_at_that_moment() {
+    let drive = Drive::new().await;
+    let child: TaskId = drive.another(json!([drive.task])).await.parse().unwrap();
+    let mut making = drive.app.db.begin().await;
+    let mut made = tasks::get(&mut making, child).await.unwrap().unwrap();
+    made.id = "tsk_ffffffffffffffffffffffffffffffff".parse().unwrap();
+    made.name = "late".parse().unwrap();
+    made.depends_on = vec![child];
+    tasks::insert(&mut making, &made).await.unwrap();
+    tasks::share(&mut making, &[child]).await.unwrap();
+    let path = format!("/v1/tasks/{}/cancel", drive.task);
+    let stopping = async {
+        drive.admin.post(&path, json!(null)).await.expect(200);
+    };
+    let storing = async {
+        // The stop waits for this one, and has listed what it stops already.
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while drive.app.db.number(waits).await == 0 {}
+        making.commit().await.unwrap();
+    };
+    tokio::join!(stopping, storing);
+    let states = "SELECT name || ' ' || state FROM tasks ORDER BY 1";
+    assert_eq!(
+        drive.app.db.texts(states).await,
+        ["late cancelled", "mend-it cancelled", "mend-it-2 cancelled"]
     );
 }
 
