@@ -499,6 +499,10 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
         workflow::count_retry(ctx.conn(), id).await?;
         counters.retries_used += 1;
     }
+    if !body.effects.is_empty() {
+        // The run before its units, jobs and handoffs, as whoever reports a result or an answer takes them.
+        workflow::lock_run(ctx.conn(), id).await?;
+    }
     effects::apply(ctx, id, counters.trace, &body.effects).await?;
     match (&body.wait, task) {
         (Some(wait), _) => rest(ctx, id, body, wait).await?,
