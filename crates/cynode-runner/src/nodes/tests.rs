@@ -15,7 +15,10 @@ use cynode_wire::workflow::{
     EndedWait, Finding, NextStep, Resolution, Severity, StepResult, UnitJob, UnitView,
     VerificationStatus,
 };
-use cynode_wire::{delivery::PullRequestRef, handoffs::JudgedOutcome};
+use cynode_wire::{
+    delivery::PullRequestRef,
+    handoffs::{FailureDecision, HandoffAnswer, JudgedOutcome},
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -163,6 +166,23 @@ impl Set {
 
 fn key() -> UnitKey {
     "a".parse().unwrap()
+}
+
+/// The project manager has answered: try it again.
+fn answered_handoff(about: &str) -> RunHandoff {
+    let answer = HandoffAnswer::Decided {
+        decision: FailureDecision::Retry,
+        note: String::new(),
+        by_person: false,
+    };
+    RunHandoff {
+        handoff_id: "hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        about: about.to_owned(),
+        state: HandoffState::Done,
+        answer: Some(answer),
+        failure: None,
+        cost_micros: 7,
+    }
 }
 
 #[tokio::test]
@@ -582,7 +602,7 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
 fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
     let state = RunState { summary: Some("all of it".into()), ..RunState::default() };
     let why = "nothing shows that `make test` holds";
-    let steps = after_refusal(Node::FinalizeSummary, 422, &state, why);
+    let steps = after_refusal(Node::FinalizeSummary, 422, &state, None, why);
     let [asked, given_up] = steps.as_slice() else { panic!("{steps:?}") };
     let wait = asked.wait.as_ref().unwrap();
     assert_eq!((asked.verdict, wait.reason), (Verdict::Wait, WaitReason::HumanInput));
@@ -592,8 +612,18 @@ fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
     assert_eq!(given_up.verdict, Verdict::Fail);
     // What can never be stored, and what fails in the middle, is given up.
     for (node, status) in [(Node::FinalizeSummary, 413), (Node::VerifyStepResult, 422)] {
-        let steps = after_refusal(node, status, &state, why);
+        let steps = after_refusal(node, status, &state, None, why);
         let verdicts: Vec<_> = steps.iter().map(|step| step.verdict).collect();
         assert_eq!(verdicts, [Verdict::Fail]);
     }
+}
+
+#[test]
+fn whoever_asks_why_the_task_may_not_end_takes_the_answer_that_did_not_lead_there() {
+    let handoff = answered_handoff("summarise:1");
+    let state = RunState::default();
+    let steps = after_refusal(Node::FinalizeSummary, 422, &state, Some(&handoff), "not delivered");
+    let effects: Vec<_> = steps.iter().map(|step| step.effects.clone()).collect();
+    let taken = vec![Effect::TakeHandoff { handoff_id: handoff.handoff_id }];
+    assert_eq!(effects, [taken, Vec::new()]);
 }
