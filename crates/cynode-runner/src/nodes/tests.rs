@@ -22,6 +22,7 @@ use cynode_wire::{
 use serde_json::{Value, json};
 
 use super::*;
+use crate::handed::Manager;
 use crate::mind::{
     Judgement, PlanRequest, Reply, Summary, SummaryRequest, Thinking, VerifyRequest,
 };
@@ -405,6 +406,42 @@ async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
         Set::unit(UnitState::Done, JobState::Succeeded, 1).play(Node::CollectResult).await.verdict,
         Verdict::Done
     );
+}
+
+#[tokio::test]
+async fn what_the_project_manager_said_of_a_failure_is_used_though_another_result_has_come() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
+    let play = async |set: &Set| {
+        let Set { task, position, state, limits, .. } = set;
+        let mind = &Manager;
+        run(Node::CollectResult, &Scene { task, position, state, limits, mind }).await
+    };
+    let asking = play(&set).await;
+    let [Effect::HandOff { about, .. }] = asking.effects.as_slice() else { panic!("{asking:?}") };
+    set.position.handoff = Some(answered_handoff(about));
+    set.state = asking.state;
+    let mut other = set.position.units[0].clone();
+    other.key = "b".parse().unwrap();
+    other.job.as_mut().unwrap().state = JobState::Succeeded;
+    set.position.units.insert(0, other);
+    let handoff_id = set.position.handoff.as_ref().unwrap().handoff_id;
+    let why = "the job failed: {\"n\":1}";
+    let findings = vec![Finding::new(Severity::Critical, why)];
+    let step = play(&set).await;
+    assert_eq!(
+        step.effects,
+        [
+            Effect::TakeHandoff { handoff_id },
+            Effect::RetryUnit { unit: key(), attempt: 1, findings },
+        ]
+    );
+    assert_eq!(step.state.asked, None);
+    // Then the other one.
+    set.position.handoff = None;
+    set.position.units.remove(1);
+    set.state = step.state;
+    let other = Effect::CollectJob { unit: "b".parse().unwrap(), attempt: 1 };
+    assert_eq!(play(&set).await.effects, [other]);
 }
 
 #[tokio::test]
