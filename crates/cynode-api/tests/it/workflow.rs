@@ -347,6 +347,22 @@ async fn a_checkpoint_that_waits_for_its_run_holds_none_of_its_units() {
 }
 
 #[tokio::test]
+async fn a_task_whose_dependency_failed_stays_queued_and_says_so() {
+    let drive = Drive::new().await;
+    let next = drive.another(json!([drive.task])).await;
+    let standing = async || {
+        let story = drive.admin.get(&format!("/v1/tasks/{next}/timeline")).await.expect(200).json();
+        [story["state"].clone(), story["standing"].clone()]
+    };
+    assert_eq!(standing().await, ["queued", "waits for the tasks it depends on"]);
+    let mut held = drive.start().await;
+    drive.go(&mut held, "fail", json!({})).await;
+    drive.step(&held, "pass", json!({ "note": "no such repository" })).await.expect(200);
+    let why = "cannot start: `mend-it`, on which it depends, was given up";
+    assert_eq!(standing().await, ["queued", why]);
+}
+
+#[tokio::test]
 async fn whoever_plans_anew_sees_which_units_failed() {
     let drive = Drive::new().await;
     let mut held = drive.dispatched(&["a", "b"]).await;
