@@ -405,7 +405,8 @@ pub async fn complete(
         Error::Invalid("the answer holds a secret where it cannot be taken out".into())
     })?;
     let mut ctx = app.open(request).await?;
-    wake_first(&mut ctx, body.handoff_id).await?;
+    // An analyst that answers gives the whole back to the manager: nothing has changed for the run yet.
+    wake_unless(&mut ctx, body.handoff_id, |kept| kept.parent.is_some()).await?;
     let kept = match held(&mut ctx, host, body.handoff_id, body.fencing_token).await {
         Ok(kept) => kept,
         Err(Error::Fenced(_)) => return done_before(&mut ctx, host, body).await,
@@ -431,31 +432,24 @@ async fn done_before(
     same.map(|kept| kept.state).ok_or(Error::Fenced(NOT_YOURS))
 }
 
-/// Wakes the run that waits for a handoff which is about to end; a refusal undoes it. The run comes before the handoff: a checkpoint
+/// Wakes the run that waits for a handoff which is about to end, unless it goes back to whoever works on it: nothing has changed for
+/// the run then. What decides it stays as it is under one claim. A refusal undoes it. The run comes before the handoff: a checkpoint
 /// takes them in this order too.
-async fn wake_first(ctx: &mut Ctx, id: HandoffId) -> Result<(), Error> {
-    wake_unless(ctx, id, |_| false).await
-}
-
-/// The same, unless the handoff goes back: nothing has changed for its run then. What decides it stays as it is under one claim.
 async fn wake_unless(
     ctx: &mut Ctx,
     id: HandoffId,
     goes_back: impl Fn(&Kept) -> bool + Send,
 ) -> Result<(), Error> {
     let Some(kept) = handoffs::get(ctx.conn(), id).await? else { return Ok(()) };
+    // A share that fails takes the whole with it.
+    let waits = kept.parent.is_some() || kept.driven;
+    let Some(task) = kept.task.filter(|_| waits) else { return Ok(()) };
     if goes_back(&kept) {
-        return Ok(());
+        // Whoever drops what a run asked holds the run, and sees every share of it then.
+        return Ok(workflow::lock_run(ctx.conn(), task).await?);
     }
-    let waits = match kept.parent {
-        // A share that fails takes the whole with it.
-        Some(_) => true,
-        None => kept.driven,
-    };
-    if let Some(task) = kept.task.filter(|_| waits) {
-        workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
-        ctx.wake(task);
-    }
+    workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
+    ctx.wake(task);
     Ok(())
 }
 
@@ -553,7 +547,7 @@ pub async fn delegate(
     host: &Host,
     body: &DelegateHandoff,
 ) -> Result<HandoffId, Error> {
-    wake_first(ctx, body.handoff_id).await?;
+    wake_unless(ctx, body.handoff_id, |_| true).await?;
     let kept = held(ctx, host, body.handoff_id, body.fencing_token).await?;
     let HandoffRequest::Verify(judge) = &kept.request else {
         return Err(Error::Invalid("only a judgement is shared with an analyst".into()));

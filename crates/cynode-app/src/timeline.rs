@@ -7,7 +7,7 @@ use cynode_core::{
     tasks::{Task, TaskState},
     workflow::{self as graph, Node, units::UnitState},
 };
-use cynode_db::{timeline, units, workflow};
+use cynode_db::{tasks, timeline, units, workflow};
 use cynode_wire::{
     timeline::{Timeline, WaitEntry},
     workflow::UnitView,
@@ -40,6 +40,7 @@ async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
     let pull_request = crate::delivery::entry(ctx, id).await?;
     let node = standing.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_node);
     let node = node.filter(|_| !standing.ended);
+    let hopeless = hopeless(ctx, &task).await?;
     let summary = standing.checkpoint.as_ref().and_then(|checkpoint| {
         let said = checkpoint.state.get("summary").and_then(serde_json::Value::as_str);
         said.map(str::to_owned)
@@ -52,7 +53,7 @@ async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
         trace_id: standing.trace.to_string(),
         state: task.state.name(),
         node,
-        standing: sentence(&task, node, waits.last()),
+        standing: hopeless.unwrap_or_else(|| sentence(&task, node, waits.last())),
         retries_used: standing.retries_used,
         cost_micros: steps.iter().map(|step| step.cost_micros).sum(),
         mermaid: graph::mermaid(node),
@@ -62,6 +63,23 @@ async fn story(ctx: &mut Ctx, task: Task) -> Result<Timeline, Error> {
         units,
         jobs,
     })
+}
+
+/// Why a task that has not begun never will: something it depends on has ended without being completed.
+async fn hopeless(ctx: &mut Ctx, task: &Task) -> Result<Option<String>, Error> {
+    if !matches!(task.state, TaskState::Queued) {
+        return Ok(None);
+    }
+    for id in &task.depends_on {
+        let Some(before) = tasks::get(ctx.conn(), *id).await? else { continue };
+        let became = match before.state {
+            TaskState::Failed { .. } => "was given up",
+            TaskState::Cancelled { .. } => "was stopped",
+            TaskState::Queued | TaskState::Running { .. } | TaskState::Completed { .. } => continue,
+        };
+        return Ok(Some(format!("cannot start: `{}`, on which it depends, {became}", before.name)));
+    }
+    Ok(None)
 }
 
 fn sentence(task: &Task, node: Option<Node>, last: Option<&WaitEntry>) -> String {

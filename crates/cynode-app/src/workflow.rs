@@ -235,15 +235,14 @@ async fn position(
     sequence: i64,
     next: NextStep,
 ) -> Result<Position, Error> {
-    // Loading, planning and judging need no units; whoever plans anew has the plan before in the state.
+    // Loading and judging need no units; whoever plans anew must see which of them failed.
     let needed = match &next {
         NextStep::Run {
-            node: Node::DispatchStep | Node::CollectResult | Node::FinalizeSummary,
+            node: Node::PlanSteps | Node::DispatchStep | Node::CollectResult | Node::FinalizeSummary,
         }
         | NextStep::Wait { .. } => sequence > 1,
         NextStep::Run {
-            node:
-                Node::LoadTaskContext | Node::PlanSteps | Node::VerifyStepResult | Node::MarkFailed,
+            node: Node::LoadTaskContext | Node::VerifyStepResult | Node::MarkFailed,
         }
         | NextStep::End => false,
     };
@@ -500,6 +499,10 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
         workflow::count_retry(ctx.conn(), id).await?;
         counters.retries_used += 1;
     }
+    if !body.effects.is_empty() {
+        // The run before its units, jobs and handoffs, as whoever reports a result or an answer takes them.
+        workflow::lock_run(ctx.conn(), id).await?;
+    }
     effects::apply(ctx, id, counters.trace, &body.effects).await?;
     match (&body.wait, task) {
         (Some(wait), _) => rest(ctx, id, body, wait).await?,
@@ -546,13 +549,15 @@ async fn rest(ctx: &mut Ctx, id: TaskId, body: &Checkpoint, wait: &NewWait) -> R
     waits::open(ctx.conn(), id, &new).await?;
     // What came meanwhile makes the run due at once.
     ctx.wake(id);
-    if wait.reason.blocks() {
-        let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
-        let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question, "wait_id": new.id });
-        let told = Told::new(EventKind::TaskWaiting, data);
-        ctx.record(told.project(task.project).task(id)).await?;
-    }
-    Ok(())
+    if wait.reason.blocks() { tell_who_waits(ctx, id, &new).await } else { Ok(()) }
+}
+
+/// Tells people that a task waits for one of them, and what it asks.
+async fn tell_who_waits(ctx: &mut Ctx, id: TaskId, wait: &waits::NewWait<'_>) -> Result<(), Error> {
+    let task = tasks::get(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
+    let data = json!({ "name": task.name, "reason": wait.reason, "question": wait.question, "wait_id": wait.id });
+    let told = Told::new(EventKind::TaskWaiting, data);
+    ctx.record(told.project(task.project).task(id)).await
 }
 
 /// Ends the task with its run and its lease.

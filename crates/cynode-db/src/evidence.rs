@@ -12,7 +12,7 @@ use cynode_wire::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, error::corrupt};
+use crate::{Conn, DbError, error::corrupt, workflow};
 
 /// What evidence is to be gathered about, as the database knows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,9 +141,7 @@ pub async fn open(
     subject: &Subject,
 ) -> Result<Known, DbError> {
     // The run first, as everybody does: results wake it before they are noted here.
-    sqlx::query!("SELECT run_id FROM workflow_runs WHERE task_id = $1 FOR UPDATE", task.as_uuid())
-        .fetch_optional(&mut *conn)
-        .await?;
+    workflow::lock_run(conn, task).await?;
     sqlx::query!(
         "
         INSERT INTO evidence (evidence_id, task_id, unit_id, attempt, commit, pinned_from, checks, state, tries, opened_at)

@@ -629,7 +629,8 @@ pub struct Undelivered {
     pub text: Option<String>,
 }
 
-/// What the agents of these jobs were not told yet, oldest first: what their task was told, unless it is for another job.
+/// What the agents of these jobs were not told yet, oldest first: what their task was told since they began, unless it is for another
+/// job, and what people answered when no agent was left to hear it. The first that hears such an answer is enough.
 #[tracing::instrument(name = "db.nodes.undelivered", skip_all)]
 pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelivered>, DbError> {
     let jobs: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
@@ -637,8 +638,13 @@ pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelive
         "
         SELECT i.instruction_id, j.job_id, i.kind, i.text
         FROM jobs j JOIN task_instructions i USING (task_id)
-        WHERE j.job_id = ANY ($1) AND j.state = 'running' AND i.given_at >= j.started_at
-            AND (i.job_id IS NULL OR i.job_id = j.job_id)
+        WHERE j.job_id = ANY ($1) AND j.state = 'running' AND (i.job_id IS NULL OR i.job_id = j.job_id)
+            AND (i.given_at >= j.started_at OR (
+                i.kind = 'continue' AND i.text IS NOT NULL AND i.job_id IS NULL
+                AND j.payload #>> '{unit,work,worker,kind}' IN ('acp', 'scripted')
+                AND NOT EXISTS (SELECT FROM jobs agent JOIN job_deliveries heard ON heard.job_id = agent.job_id
+                    WHERE agent.task_id = i.task_id AND heard.instruction_id = i.instruction_id
+                        AND agent.payload #>> '{unit,work,worker,kind}' IN ('acp', 'scripted'))))
             AND NOT EXISTS (SELECT FROM job_deliveries d
                 WHERE d.job_id = j.job_id AND d.instruction_id = i.instruction_id)
         ORDER BY i.number

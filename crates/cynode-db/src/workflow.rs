@@ -56,6 +56,15 @@ pub async fn wake(conn: &mut Conn, tasks: &[Uuid]) -> Result<(), DbError> {
     Ok(())
 }
 
+/// Locks a run until the transaction ends, before anything of it that comes later in the order: its waits, units, jobs and handoffs.
+#[tracing::instrument(name = "db.workflow.lock_run", skip_all, fields(task.id = %task))]
+pub async fn lock_run(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
+    sqlx::query!("SELECT run_id FROM workflow_runs WHERE task_id = $1 FOR UPDATE", task.as_uuid())
+        .fetch_optional(conn)
+        .await?;
+    Ok(())
+}
+
 /// Who asks for a lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {

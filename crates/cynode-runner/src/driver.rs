@@ -241,7 +241,8 @@ impl Drive {
         let mut stored = stored.map(|stored| (stored, body.state));
         // What the orchestrator will never take is followed by something that says why.
         if let Err(ClientError::Refused { status: status @ (400 | 413 | 422), detail }) = &stored {
-            let instead = nodes::after_refusal(at.node, *status, &state, detail);
+            let handoff = position.handoff.as_ref();
+            let instead = nodes::after_refusal(at.node, *status, &state, handoff, detail);
             for step in instead {
                 let body = checkpoint(body.lease.clone(), at, step, seen_wakes, attempt, duration);
                 let again = persist(|| self.shared.client.checkpoint(&body, &trace)).await;

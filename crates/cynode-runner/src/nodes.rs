@@ -197,13 +197,22 @@ pub(crate) async fn run(node: Node, scene: &Scene<'_>) -> Step {
 
 /// What is stored when the orchestrator will never take what a node did, best first. Work that was done is not given up because it may not
 /// end yet: a person is asked. The last is always to give the task up, without the state, which may be what was too large.
-pub(crate) fn after_refusal(node: Node, status: u16, state: &RunState, detail: &str) -> Vec<Step> {
+pub(crate) fn after_refusal(
+    node: Node,
+    status: u16,
+    state: &RunState,
+    handoff: Option<&RunHandoff>,
+    detail: &str,
+) -> Vec<Step> {
     let mut instead = Vec::new();
     if node == Node::FinalizeSummary && status == 422 {
         let question = format!(
             "Everything is done, and yet the task may not end: {detail}\nAnswer `{AGAIN}` when that is mended, or cancel the task."
         );
-        instead.push(ask(state.clone(), question, 0));
+        let mut asking = ask(state.clone(), question, 0);
+        // What was said before is used up: whoever answers has it done once more.
+        taken(handoff, &mut asking);
+        instead.push(asking);
     }
     let little = RunState { runner: state.runner.clone(), ..RunState::default() };
     instead.push(Step::give_up(little, format!("{}: {detail}", node.title())));

@@ -333,7 +333,7 @@ pub struct RunState {
     /// What people said since the plan was made.
     #[serde(default)]
     pub feedback: Vec<Feedback>,
-    /// The unit that a person was last asked about: the answer is about no other.
+    /// The unit that a person, or the project manager after a failure, was last asked about: the answer is about no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<UnitKey>,

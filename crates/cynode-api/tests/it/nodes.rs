@@ -305,6 +305,35 @@ async fn an_instruction_reaches_the_agent_at_work_and_is_given_until_it_was_pass
 }
 
 #[tokio::test]
+async fn an_answer_that_nobody_was_left_to_hear_reaches_the_next_agent_and_only_that_one() {
+    let drive = Drive::new().await;
+    let agent =
+        json!({ "work": { "role": "developer", "worker": { "kind": "acp", "agent": "goose" } } });
+    let held = drive.dispatched_with(&["a", "b", "c"], &agent).await;
+    drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let asks = node.claim(1, 1).await.remove(0);
+    let instructions = format!("/v1/tasks/{}/instructions", drive.task);
+    let tell = async |body: Value| drive.admin.post(&instructions, body).await.expect(202);
+    tell(json!({ "kind": "pause", "text": "Which key?" })).await;
+    drive.start_as(&drive.task, "runner", "paused").await.expect(409);
+    let given_up = json!({ "fencing_token": asks["fencing_token"], "outcome": "failed", "result": { "stop": "cancelled" } });
+    node.client.post(&path(&asks, "result"), given_up).await.expect(200);
+    tell(json!({ "kind": "continue", "text": "The one for tests" })).await;
+    let next = node.claim(2, 1).await.remove(0);
+    let told = node.heartbeat(&[&next], json!([])).await["instructions"].clone();
+    let heard = told[0]["instruction_id"].clone();
+    assert_eq!(
+        told,
+        json!([{ "instruction_id": heard, "job_id": next["job_id"], "kind": "continue",
+            "text": "The one for tests" }])
+    );
+    assert_eq!(node.heartbeat(&[&next], json!([heard])).await["instructions"], json!([]));
+    let last = node.claim(3, 1).await.remove(0);
+    assert_eq!(node.heartbeat(&[&next, &last], json!([])).await["instructions"], json!([]));
+}
+
+#[tokio::test]
 async fn an_instruction_to_one_job_reaches_no_other_and_what_people_say_reaches_all() {
     let drive = Drive::new().await;
     drive.dispatched_with(&["a", "b"], &work()).await;

@@ -232,6 +232,36 @@ async fn a_task_that_ends_is_told_and_what_nobody_listens_to_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_paused_task_is_told_with_what_was_said_unless_it_goes_on_already() {
+    let scene = Scene::new().await;
+    let path = format!("/v1/tasks/{}/instructions", scene.drive.task);
+    let tell = async |body: Value| scene.drive.admin.post(&path, body).await.expect(202);
+    let mut held = scene.drive.start().await;
+    tell(json!({ "kind": "pause", "text": "Which key may I use?" })).await;
+    scene.drive.go(&mut held, "pass", json!({})).await;
+    assert_eq!(scene.turn().await, 1);
+    let taken = scene.hooks.taken();
+    let data = &taken[0].body["data"];
+    assert_eq!(
+        (&data["title"], &data["text"], &data["links"]),
+        (
+            &json!("mend-it is paused (web)"),
+            &json!("Which key may I use?\n\nIt goes on when somebody tells it to continue."),
+            &json!([]),
+        )
+    );
+    tell(json!({ "kind": "continue" })).await;
+    let mut held = scene.drive.start().await;
+    tell(json!({ "kind": "pause", "text": "And which now?" })).await;
+    scene.drive.go(&mut held, "pass", json!({})).await;
+    tell(json!({ "kind": "continue" })).await;
+    assert_eq!(scene.turn().await, 1);
+    assert_eq!(scene.hooks.taken().len(), 1);
+    let dropped = "SELECT reason FROM notifications WHERE state = 'dropped'";
+    assert_eq!(scene.drive.app.db.texts(dropped).await, ["it is not paused any more"]);
+}
+
+#[tokio::test]
 async fn only_those_are_told_who_may_see_the_project_then_and_now() {
     let scene = Scene::new().await;
     let app = &scene.drive.app;

@@ -1,5 +1,7 @@
 //! What people tell running tasks.
 
+use cynode_core::ids::TaskId;
+use cynode_db::tasks;
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};
 
@@ -39,6 +41,35 @@ async fn a_paused_task_stops_at_the_next_step_and_goes_on_when_it_is_told() {
         held.position["ended_wait"],
         json!({ "reason": "paused", "resolution": "continued" })
     );
+}
+
+#[tokio::test]
+async fn whatever_is_asked_with_a_pause_is_told_and_kept_until_the_task_goes_on() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    drive.tell(json!({ "kind": "pause", "text": "Which key?" })).await;
+    drive.go(&mut held, "pass", json!({})).await;
+    let open = "SELECT coalesce(question, 'none') FROM waits WHERE resolved_at IS NULL";
+    assert_eq!(drive.app.db.texts(open).await, ["Which key?"]);
+    drive.tell(json!({ "kind": "pause", "text": "Which colour?" })).await;
+    let paused = "the task cannot be driven now: a person paused it";
+    assert_eq!(drive.refusal().await, paused);
+    assert_eq!(drive.app.db.texts(open).await, ["Which key?\n\nWhich colour?"]);
+    // A plan made anew is no answer, and a pause without words asks nothing more.
+    for body in [json!({ "kind": "revise", "text": "Otherwise" }), json!({ "kind": "pause" })] {
+        drive.tell(body).await;
+        assert_eq!(drive.refusal().await, paused);
+        assert_eq!(drive.app.db.texts(open).await, ["Which key?\n\nWhich colour?"]);
+    }
+    let told =
+        "SELECT data ->> 'question' FROM events WHERE kind = 'task.waiting' ORDER BY xact, seq";
+    let both = "Which key?\n\nWhich colour?";
+    assert_eq!(drive.app.db.texts(told).await, ["Which key?", both, both]);
+    drive.tell(json!({ "kind": "continue" })).await;
+    let held = drive.start().await;
+    assert_eq!(next(&held), json!({ "do": "run", "node": RUN_PLAN }));
+    let continued = json!({ "reason": "paused", "resolution": "continued" });
+    assert_eq!(held.position["ended_wait"], continued);
 }
 
 #[tokio::test]
@@ -287,6 +318,35 @@ async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
     assert_eq!(
         drive.app.db.texts(reasons).await,
         ["a person".to_owned(), drive.task.clone(), drive.task.clone()]
+    );
+}
+
+#[tokio::test]
+async fn stopping_a_task_stops_also_what_is_made_below_its_dependents_at_that_moment() {
+    let drive = Drive::new().await;
+    let child: TaskId = drive.another(json!([drive.task])).await.parse().unwrap();
+    let mut making = drive.app.db.begin().await;
+    let mut made = tasks::get(&mut making, child).await.unwrap().unwrap();
+    made.id = "tsk_ffffffffffffffffffffffffffffffff".parse().unwrap();
+    made.name = "late".parse().unwrap();
+    made.depends_on = vec![child];
+    tasks::insert(&mut making, &made).await.unwrap();
+    tasks::share(&mut making, &[child]).await.unwrap();
+    let path = format!("/v1/tasks/{}/cancel", drive.task);
+    let stopping = async {
+        drive.admin.post(&path, json!(null)).await.expect(200);
+    };
+    let storing = async {
+        // The stop waits for this one, and has listed what it stops already.
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while drive.app.db.number(waits).await == 0 {}
+        making.commit().await.unwrap();
+    };
+    tokio::join!(stopping, storing);
+    let states = "SELECT name || ' ' || state FROM tasks ORDER BY 1";
+    assert_eq!(
+        drive.app.db.texts(states).await,
+        ["late cancelled", "mend-it cancelled", "mend-it-2 cancelled"]
     );
 }
 

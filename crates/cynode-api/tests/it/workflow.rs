@@ -1,5 +1,6 @@
 //! The contract with whoever drives tasks. (REQ-AGENTS-0004, 0116, 0117, 0118)
 
+use cynode_core::ids::TaskId;
 use cynode_testkit::{Client, Reply, TestApp};
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};
@@ -316,6 +317,65 @@ async fn a_wait_sent_again_after_the_lease_was_given_back_gets_its_answer() {
     let again = drive.step(&held, "wait", wait).await.expect(200).json();
     assert_eq!(again["next"], expected);
     assert_eq!(drive.app.db.number("SELECT count(*) FROM waits").await, 1);
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_waits_for_its_run_holds_none_of_its_units() {
+    let drive = Drive::new().await;
+    let held = drive.dispatched(&["a"]).await;
+    // Somebody reports something, who takes the run first.
+    let mut reporting = drive.app.db.begin().await;
+    let task: TaskId = drive.task.parse().unwrap();
+    cynode_db::workflow::wake(&mut reporting, &[task.as_uuid()]).await.unwrap();
+    let more = json!({
+        "effects": [{ "effect": "fail_unit", "unit": "a", "attempt": 1 }],
+        "wait": { "reason": "human_input", "question": "And now?" },
+    });
+    let storing = drive.step(&held, "wait", more);
+    let looking = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while drive.app.db.number(waits).await == 0 {}
+        let free =
+            "SELECT count(*) FROM (SELECT unit_id FROM work_units FOR UPDATE SKIP LOCKED) AS free";
+        let free = drive.app.db.number(free).await;
+        reporting.commit().await.unwrap();
+        free
+    };
+    let (stored, free) = tokio::join!(storing, looking);
+    stored.expect(200);
+    assert_eq!(free, 1);
+}
+
+#[tokio::test]
+async fn a_task_whose_dependency_failed_stays_queued_and_says_so() {
+    let drive = Drive::new().await;
+    let next = drive.another(json!([drive.task])).await;
+    let standing = async || {
+        let story = drive.admin.get(&format!("/v1/tasks/{next}/timeline")).await.expect(200).json();
+        [story["state"].clone(), story["standing"].clone()]
+    };
+    assert_eq!(standing().await, ["queued", "waits for the tasks it depends on"]);
+    let mut held = drive.start().await;
+    drive.go(&mut held, "fail", json!({})).await;
+    drive.step(&held, "pass", json!({ "note": "no such repository" })).await.expect(200);
+    let why = "cannot start: `mend-it`, on which it depends, was given up";
+    assert_eq!(standing().await, ["queued", why]);
+}
+
+#[tokio::test]
+async fn whoever_plans_anew_sees_which_units_failed() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a", "b"]).await;
+    let fail = json!([{ "effect": "fail_unit", "unit": "a", "attempt": 1 }]);
+    drive.go(&mut held, "revise", json!({ "effects": fail })).await;
+    let resumed = drive.resume().await["position"].clone();
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    for position in [held.position, resumed, drive.start().await.position] {
+        assert_eq!(position["next"], json!({ "do": "run", "node": "plan_steps" }));
+        let units = position["units"].as_array().unwrap().iter();
+        let states: Vec<_> = units.map(|unit| [&unit["key"], &unit["state"]]).collect();
+        assert_eq!(states, [["a", "failed"], ["b", "dispatched"]]);
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use cynode_core::{
 use cynode_db::{
     Conn, authentication,
     notices::{self, Channel, Concerns, Notification, Owner},
+    waits,
 };
 use cynode_notify::{Link, Notice, cut, line, shown};
 use serde_json::{Value, json};
@@ -49,6 +50,11 @@ pub(crate) async fn compose(
         return Ok(Composed::Drop("the channel may not be told of this any more"));
     }
     let Some(asked) = asked(row) else {
+        if let Some(wait) = wait_of(row)
+            && !waits::get(conn, wait).await?.is_some_and(|wait| wait.open)
+        {
+            return Ok(Composed::Drop("it is not paused any more"));
+        }
         let around = question::around(conn, String::new(), row.task, row.project).await?;
         return Ok(Composed::Tell(Box::new(plain(row, &around))));
     };
@@ -61,13 +67,19 @@ pub(crate) async fn compose(
     }
 }
 
+/// The wait that an event tells of.
+fn wait_of(row: &Notification) -> Option<WaitId> {
+    let wait = row.data.get("wait_id").and_then(Value::as_str);
+    wait.filter(|_| row.kind == "task.waiting")?.parse().ok()
+}
+
 /// The question that an event tells of.
 fn asked(row: &Notification) -> Option<Asked> {
     let text = |name: &str| row.data.get(name).and_then(Value::as_str);
     match row.kind.as_str() {
         "approval.asked" => text("approval_id")?.parse::<ApprovalId>().ok().map(Asked::Approval),
         "task.waiting" => {
-            let wait = text("wait_id")?.parse::<WaitId>().ok()?;
+            let wait = wait_of(row)?;
             match WaitReason::from_name(text("reason")?)? {
                 WaitReason::Approval => Some(Asked::Plan(wait)),
                 WaitReason::HumanInput => Some(Asked::Answer(wait)),

@@ -1,5 +1,7 @@
 //! What people may tell a task while it runs: instructions, a yes or no, an answer, a stop.
 
+use std::collections::BTreeSet;
+
 use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, InstructionId, JobId, TaskId, WaitId},
@@ -242,24 +244,39 @@ pub async fn answer(ctx: &mut Ctx, id: TaskId, body: &AnswerQuestion) -> Result<
 pub(crate) async fn stop(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
     let now = ctx.now;
     let state = task.state.clone().cancel(now)?;
-    for id in workflow::unended_with_dependents(ctx.conn(), task.id).await? {
-        let Some(one) = tasks::lock(ctx.conn(), id).await? else { continue };
-        // It may have ended since it was listed.
-        let Ok(state) = one.state.clone().cancel(now) else { continue };
-        workflow::revoke(ctx.conn(), id).await?;
-        tasks::set_state(ctx.conn(), id, &state, now).await?;
-        workflow::end(ctx.conn(), id, "cancelled").await?;
-        if let Some(wait) = waits::lock_open(ctx.conn(), id).await? {
-            waits::resolve(ctx.conn(), wait.id, Resolution::Cancelled, None, None).await?;
+    let mut seen = BTreeSet::new();
+    // Whoever makes a task below one of these holds that one until the new task can be seen: after it is locked, we look again.
+    loop {
+        let listed = workflow::unended_with_dependents(ctx.conn(), task.id).await?;
+        let new: Vec<_> = listed.into_iter().filter(|id| seen.insert(*id)).collect();
+        if new.is_empty() {
+            break;
         }
-        units::cancel_all(ctx.conn(), id).await?;
-        jobs::cancel_unwanted(ctx.conn(), id).await?;
-        crate::handoffs::drop_all(ctx, id).await?;
-        agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
-        let because = (id != task.id).then_some(task.id);
-        let data = json!({ "name": one.name, "because_of": because });
-        let told = Told::new(EventKind::TaskCancelled, data);
-        ctx.record(told.project(one.project).task(id)).await?;
+        for id in new {
+            stop_one(ctx, id, task.id).await?;
+        }
     }
     Ok(Task { state, updated_at: now, ..task })
+}
+
+/// Stops one task, because of the one that was asked for.
+async fn stop_one(ctx: &mut Ctx, id: TaskId, asked: TaskId) -> Result<(), Error> {
+    let now = ctx.now;
+    let Some(one) = tasks::lock(ctx.conn(), id).await? else { return Ok(()) };
+    // It may have ended since it was listed.
+    let Ok(state) = one.state.clone().cancel(now) else { return Ok(()) };
+    workflow::revoke(ctx.conn(), id).await?;
+    tasks::set_state(ctx.conn(), id, &state, now).await?;
+    workflow::end(ctx.conn(), id, "cancelled").await?;
+    if let Some(wait) = waits::lock_open(ctx.conn(), id).await? {
+        waits::resolve(ctx.conn(), wait.id, Resolution::Cancelled, None, None).await?;
+    }
+    units::cancel_all(ctx.conn(), id).await?;
+    jobs::cancel_unwanted(ctx.conn(), id).await?;
+    crate::handoffs::drop_all(ctx, id).await?;
+    agent_tokens::revoke_of_task(ctx.conn(), id, now).await?;
+    let because = (id != asked).then_some(asked);
+    let data = json!({ "name": one.name, "because_of": because });
+    let told = Told::new(EventKind::TaskCancelled, data);
+    ctx.record(told.project(one.project).task(id)).await
 }

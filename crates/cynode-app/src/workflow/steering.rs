@@ -50,10 +50,23 @@ pub(super) async fn take_up(
     let taken = instructions::take_up(ctx.conn(), task, at.sequence).await?;
     let was_paused = open.is_some_and(|wait| wait.reason == WaitReason::Paused);
     let (mut paused, mut replanned) = (was_paused, false);
+    let asked_before = match open {
+        Some(wait) if was_paused => waits::get(ctx.conn(), wait.id).await?,
+        Some(_) | None => None,
+    };
+    let asked_before: Vec<String> =
+        asked_before.and_then(|wait| wait.question).into_iter().collect();
+    let mut asked = asked_before.clone();
     for instruction in &taken {
         match instruction.kind.steering() {
-            Steering::Pause => paused = true,
-            Steering::Continue => paused = false,
+            Steering::Pause => {
+                paused = true;
+                asked.extend(instruction.text.clone());
+            }
+            Steering::Continue => {
+                paused = false;
+                asked.clear();
+            }
             Steering::Replan => {
                 let (kind, text) = (instruction.kind, instruction.text.clone().unwrap_or_default());
                 at.state.feedback.push(Feedback { kind, text });
@@ -64,8 +77,10 @@ pub(super) async fn take_up(
         }
     }
     let by = taken.last().map(|instruction| instruction.by.to_string()).unwrap_or_default();
+    // Whoever pauses what is paused asks one thing more: it is told too.
+    let news = paused != was_paused || asked != asked_before;
     if let Some(wait) = open
-        && (replanned || paused != was_paused)
+        && (replanned || news)
     {
         let resolution =
             if was_paused && !paused { Resolution::Continued } else { Resolution::Cancelled };
@@ -81,17 +96,19 @@ pub(super) async fn take_up(
         at.state.node_failures = 0;
         turn(ctx, task, at, &by, verdict, next).await?;
     }
-    if paused && (replanned || !was_paused) {
+    if paused && (replanned || news) {
         turn(ctx, task, at, &by, Verdict::Wait, at.next).await?;
+        let question = (!asked.is_empty()).then(|| asked.join("\n\n"));
         let wait = waits::NewWait {
             id: WaitId::from_uuid(ctx.uuid()),
             sequence: at.sequence,
             reason: WaitReason::Paused,
-            question: None,
+            question: question.as_deref(),
             expires_in_ms: None,
         };
         workflow::rest(ctx.conn(), task, Resting::AtAGate, counters.wakes, None).await?;
         waits::open(ctx.conn(), task, &wait).await?;
+        super::tell_who_waits(ctx, task, &wait).await?;
     }
     Ok(match (paused, replanned) {
         (true, _) => Steered::Paused,

@@ -698,6 +698,40 @@ async fn a_run_is_not_woken_by_a_handoff_that_is_only_tried_again() {
 }
 
 #[tokio::test]
+async fn a_run_is_not_woken_by_what_an_analyst_is_given_or_answers_but_when_its_share_fails() {
+    for answers in [true, false] {
+        let bench = Bench::new().await;
+        let mut run = Run::start(&bench).await;
+        assert_eq!(run.checkpoint("pass", json!([]), Value::Null).await, 200);
+        run.ask("verify:1", judge()).await;
+        let manager = host(&bench, ServiceKind::Manager, "m").await;
+        let analyst = host(&bench, ServiceKind::Analyst, "a").await;
+        let wakes = async || bench.app.db.number("SELECT wakes FROM workflow_runs").await;
+        let before = wakes().await;
+        let verify = claim(&manager).await;
+        let share =
+            json!({ "handoff_id": verify["handoff_id"], "fencing_token": verify["fencing_token"] });
+        given(&manager, "handoff.delegate", share).await;
+        let share = claim(&analyst).await;
+        if answers {
+            let found = json!({ "answer": "analysed", "task_id": bench.task, "status": "pass",
+                "recommended_actions": [], "findings": [], "preferences_applied": {} });
+            given(&analyst, "handoff.complete", complete(&share, found)).await;
+            assert_eq!(wakes().await, before);
+            let judged = json!({ "answer": "judged", "outcome": "redo", "findings": [], "recommended_actions": [], "note": "" });
+            let back = claim(&manager).await;
+            given(&manager, "handoff.complete", complete(&back, judged)).await;
+        } else {
+            assert_eq!(wakes().await, before);
+            let fail = json!({ "handoff_id": share["handoff_id"], "fencing_token": share["fencing_token"],
+                "transient": false, "why": "no model" });
+            given(&analyst, "handoff.fail", fail).await;
+        }
+        assert_eq!(wakes().await, before + 1);
+    }
+}
+
+#[tokio::test]
 async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can_be_read() {
     let bench = Bench::new().await;
     let chats = "

@@ -25,7 +25,7 @@ const MOST_WORDS: usize = 2000;
 
 struct Input<'a> {
     units: &'a [UnitView],
-    /// The unit that a person was asked about: it comes first.
+    /// The unit that a person or the project manager was asked about: it comes first, so that what they answered is used.
     asked: Option<&'a UnitKey>,
 }
 
@@ -165,7 +165,10 @@ async fn collected(
                 Some(Reply::Ask(question, cost)) => {
                     return Ok(ask_about(state, &unit, question, cost));
                 }
-                Some(Reply::Later(request, about)) => return Ok(hand_off(state, *request, about)),
+                Some(Reply::Later(request, about)) => {
+                    state.asked = Some(unit);
+                    return Ok(hand_off(state, *request, about));
+                }
                 Some(Reply::Waiting) => return Ok(await_answer(state)),
             };
             let Remedy { decision, note, by_person } = remedy;

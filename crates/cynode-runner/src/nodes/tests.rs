@@ -15,10 +15,14 @@ use cynode_wire::workflow::{
     EndedWait, Finding, NextStep, Resolution, Severity, StepResult, UnitJob, UnitView,
     VerificationStatus,
 };
-use cynode_wire::{delivery::PullRequestRef, handoffs::JudgedOutcome};
+use cynode_wire::{
+    delivery::PullRequestRef,
+    handoffs::{FailureDecision, HandoffAnswer, JudgedOutcome},
+};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::handed::Manager;
 use crate::mind::{
     Judgement, PlanRequest, Reply, Summary, SummaryRequest, Thinking, VerifyRequest,
 };
@@ -163,6 +167,23 @@ impl Set {
 
 fn key() -> UnitKey {
     "a".parse().unwrap()
+}
+
+/// The project manager has answered: try it again.
+fn answered_handoff(about: &str) -> RunHandoff {
+    let answer = HandoffAnswer::Decided {
+        decision: FailureDecision::Retry,
+        note: String::new(),
+        by_person: false,
+    };
+    RunHandoff {
+        handoff_id: "hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        about: about.to_owned(),
+        state: HandoffState::Done,
+        answer: Some(answer),
+        failure: None,
+        cost_micros: 7,
+    }
 }
 
 #[tokio::test]
@@ -388,6 +409,42 @@ async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
 }
 
 #[tokio::test]
+async fn what_the_project_manager_said_of_a_failure_is_used_though_another_result_has_come() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
+    let play = async |set: &Set| {
+        let Set { task, position, state, limits, .. } = set;
+        let mind = &Manager;
+        run(Node::CollectResult, &Scene { task, position, state, limits, mind }).await
+    };
+    let asking = play(&set).await;
+    let [Effect::HandOff { about, .. }] = asking.effects.as_slice() else { panic!("{asking:?}") };
+    set.position.handoff = Some(answered_handoff(about));
+    set.state = asking.state;
+    let mut other = set.position.units[0].clone();
+    other.key = "b".parse().unwrap();
+    other.job.as_mut().unwrap().state = JobState::Succeeded;
+    set.position.units.insert(0, other);
+    let handoff_id = set.position.handoff.as_ref().unwrap().handoff_id;
+    let why = "the job failed: {\"n\":1}";
+    let findings = vec![Finding::new(Severity::Critical, why)];
+    let step = play(&set).await;
+    assert_eq!(
+        step.effects,
+        [
+            Effect::TakeHandoff { handoff_id },
+            Effect::RetryUnit { unit: key(), attempt: 1, findings },
+        ]
+    );
+    assert_eq!(step.state.asked, None);
+    // Then the other one.
+    set.position.handoff = None;
+    set.position.units.remove(1);
+    set.state = step.state;
+    let other = Effect::CollectJob { unit: "b".parse().unwrap(), attempt: 1 };
+    assert_eq!(play(&set).await.effects, [other]);
+}
+
+#[tokio::test]
 async fn a_judgement_is_written_into_the_state_and_decides() {
     for (status, attempt, left, verdict) in [
         (VerificationStatus::Pass, 1, 2, Verdict::Pass),
@@ -582,7 +639,7 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
 fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
     let state = RunState { summary: Some("all of it".into()), ..RunState::default() };
     let why = "nothing shows that `make test` holds";
-    let steps = after_refusal(Node::FinalizeSummary, 422, &state, why);
+    let steps = after_refusal(Node::FinalizeSummary, 422, &state, None, why);
     let [asked, given_up] = steps.as_slice() else { panic!("{steps:?}") };
     let wait = asked.wait.as_ref().unwrap();
     assert_eq!((asked.verdict, wait.reason), (Verdict::Wait, WaitReason::HumanInput));
@@ -592,8 +649,18 @@ fn work_that_may_not_end_yet_is_not_given_up_but_asked_about() {
     assert_eq!(given_up.verdict, Verdict::Fail);
     // What can never be stored, and what fails in the middle, is given up.
     for (node, status) in [(Node::FinalizeSummary, 413), (Node::VerifyStepResult, 422)] {
-        let steps = after_refusal(node, status, &state, why);
+        let steps = after_refusal(node, status, &state, None, why);
         let verdicts: Vec<_> = steps.iter().map(|step| step.verdict).collect();
         assert_eq!(verdicts, [Verdict::Fail]);
     }
+}
+
+#[test]
+fn whoever_asks_why_the_task_may_not_end_takes_the_answer_that_did_not_lead_there() {
+    let handoff = answered_handoff("summarise:1");
+    let state = RunState::default();
+    let steps = after_refusal(Node::FinalizeSummary, 422, &state, Some(&handoff), "not delivered");
+    let effects: Vec<_> = steps.iter().map(|step| step.effects.clone()).collect();
+    let taken = vec![Effect::TakeHandoff { handoff_id: handoff.handoff_id }];
+    assert_eq!(effects, [taken, Vec::new()]);
 }

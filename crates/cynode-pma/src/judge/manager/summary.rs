@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         context::failed_with,
-        decisions::{ScheduleRead, ScheduledTask, Summarised},
+        decisions::{ScheduleRead, Summarised},
         fence, prompts,
         unit::brought,
     },
@@ -49,7 +49,7 @@ pub(super) async fn schedule(
     let ScheduleRead { note, tasks: wanted } = desk.think(&question).await?;
     let mut tasks: Vec<TaskId> = Vec::new();
     for (index, task) in wanted.iter().enumerate() {
-        let name = named(desk, task, index)?;
+        let name = named(desk, schedule, index)?;
         let criteria: Vec<Value> = task
             .acceptance_criteria
             .iter()
@@ -75,10 +75,9 @@ pub(super) async fn schedule(
     Ok(HandoffAnswer::Interpreted { tasks, note: fence::clean(&note, 1_000) })
 }
 
-/// The same name whenever the handoff is worked on, and another the next time that the schedule is due.
-fn named(desk: &Desk<'_>, task: &ScheduledTask, index: usize) -> Result<TaskName, Trouble> {
-    let words = if task.name.trim().is_empty() { &task.description } else { &task.name };
-    let base: String = TaskName::derive(words).as_str().chars().take(40).collect();
+/// The same name whenever the handoff is worked on, whatever words a model finds, and another the next time that the schedule is due.
+fn named(desk: &Desk<'_>, schedule: &str, index: usize) -> Result<TaskName, Trouble> {
+    let base: String = TaskName::derive(schedule).as_str().chars().take(40).collect();
     let id = desk.handoff.handoff_id.as_uuid().simple().to_string();
     let end = &id[id.len() - 12..];
     format!("{}-{end}-{}", base.trim_end_matches('-'), index + 1)

@@ -219,10 +219,10 @@ fn scheduled() -> Handoff {
     handoff
 }
 
-fn reads_schedule() -> Script {
+fn reads_schedule(name: &str) -> Script {
     let answer = json!({
         "note": "one task", "tasks": [{
-            "name": "Update the dependencies", "description": "Update the dependencies", "acceptance_criteria": ["It builds", " "],
+            "name": name, "description": "Update the dependencies", "acceptance_criteria": ["It builds", " "],
         }],
     });
     Script::of(&[(ThinkKind::InterpretSchedule, answer)])
@@ -234,8 +234,9 @@ async fn a_schedule_makes_its_tasks_under_names_that_are_the_same_each_time_it_i
     let expected = HandoffAnswer::Interpreted { tasks: vec![made], note: "one task".to_owned() };
     let tools = Tools::default().answering("db.task.create", Ok(json!({"id": made})));
     let handoff = scheduled();
-    assert_eq!(answer(run(&handoff, &reads_schedule(), &tools).await), expected);
-    let name = "update-the-dependencies-000000000abc-1";
+    let script = reads_schedule("Update the dependencies");
+    assert_eq!(answer(run(&handoff, &script, &tools).await), expected);
+    let name = "nightly-000000000abc-1";
     assert_eq!(
         tools.calls(),
         [(
@@ -248,12 +249,14 @@ async fn a_schedule_makes_its_tasks_under_names_that_are_the_same_each_time_it_i
             })
         )]
     );
-    // Somebody began it before and made the task.
+    // Somebody began it before and made the task, in other words.
     let taken = Trouble::Permanent("`db.task.create` failed (taken): the name is taken".into());
     let tools = Tools::default()
         .answering("db.task.create", Err(taken))
         .answering("db.task.list", Ok(json!({"items": [{"id": made, "name": name}]})));
-    assert_eq!(answer(run(&handoff, &reads_schedule(), &tools).await), expected);
+    let script = reads_schedule("Refresh what we build on");
+    assert_eq!(answer(run(&handoff, &script, &tools).await), expected);
+    assert_eq!(tools.calls()[0].1["name"], name);
 }
 
 #[test]

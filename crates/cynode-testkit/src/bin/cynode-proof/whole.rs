@@ -133,7 +133,7 @@ impl Whole {
     /// Waits until a task has ended, a person is asked, or it is paused; gives its state and the question. `None` when it takes too long.
     pub(crate) async fn stands_still(&self, task: &str, patience: Duration) -> Option<Still> {
         let query = "SELECT t.state, r.ended_at IS NOT NULL,
-                (SELECT coalesce(question, reason) FROM waits w WHERE w.task_id = t.task_id AND w.resolved_at IS NULL AND w.owner = 'person')
+                (SELECT CASE reason WHEN 'paused' THEN reason ELSE coalesce(question, reason) END FROM waits w WHERE w.task_id = t.task_id AND w.resolved_at IS NULL AND w.owner = 'person')
             FROM tasks t JOIN workflow_runs r USING (task_id) WHERE t.task_id = $1";
         let begun = std::time::Instant::now();
         while begun.elapsed() < patience {
