@@ -129,6 +129,11 @@ impl Relay {
         Ok(if matches!(self.way, Way::Same) { bytes } else { out.freeze() })
     }
 
+    /// Whether the answer came to the end that its dialect has. Nothing that belongs to it comes after that.
+    pub const fn ended(&self) -> bool {
+        self.observer.ended()
+    }
+
     /// The provider has said all. Gives what the client gets still, and what was seen.
     pub fn end(mut self) -> (Bytes, Seen) {
         let mut out = BytesMut::new();
@@ -148,8 +153,12 @@ impl Relay {
         (out.freeze(), seen)
     }
 
-    /// The provider failed in the middle. Gives what the client is told, and what was seen until then.
+    /// The provider failed in the middle. Gives what the client is told, and what was seen until then. A failure behind the end
+    /// of the answer is nobody's.
     pub fn fail(mut self, error: ModelError) -> (Bytes, Seen) {
+        if self.ended() {
+            return (Bytes::new(), self.observer.seen());
+        }
         let failed = Event::Failed(error.clone());
         let (out, mut seen) = match &mut self.way {
             Way::Translated(translation) => {
@@ -385,6 +394,23 @@ mod tests {
             let (out, seen) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
             assert!(String::from_utf8_lossy(&out).contains("silent"), "{client}");
             assert_eq!(seen.error.unwrap().kind, Kind::Timeout);
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_where_its_dialect_says_and_a_failure_behind_that_is_not_told() {
+        let (begun, end) = CHAT.split_at(CHAT.find("data: [DONE]").unwrap());
+        for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
+            for include_usage in [true, false] {
+                let mut relay = relay(client, include_usage);
+                relay.push(Bytes::from_static(begun.as_bytes())).unwrap();
+                assert!(!relay.ended(), "{client}: what was used comes behind the reason");
+                relay.push(Bytes::from_static(end.as_bytes())).unwrap();
+                assert!(relay.ended(), "{client}");
+                let (out, seen) = relay.fail(ModelError::new(Kind::Timeout, "silent"));
+                let used = Some(Usage { input: 5, output: 2, ..Usage::default() });
+                assert_eq!((out, seen.usage, seen.error), (Bytes::new(), used, None), "{client}");
+            }
         }
     }
 

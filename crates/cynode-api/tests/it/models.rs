@@ -6,7 +6,7 @@ use cynode_models::talk::Usage;
 use cynode_testkit::{
     Client, Reply, TestApp,
     forges::{ForgeKind, REPOSITORY, TOKEN, TestForge},
-    provider::{Behaviour, TestProvider},
+    provider::{Behaviour, Ends, TestProvider},
 };
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -702,6 +702,64 @@ async fn a_client_that_goes_away_pays_for_what_was_said_until_then() {
     assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
 }
 
+/// Asks, reads until the answer has ended, and leaves.
+async fn read_until(client: &Client, path: &str, body: Value, end: &str) {
+    let response = client.raw(Method::POST, path, Some(body.to_string())).await;
+    assert_eq!(response.status(), 200);
+    let (mut body, mut read) = (response.into_body(), String::new());
+    while !read.contains(end) {
+        let frame = body.frame().await.unwrap().unwrap();
+        read.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_at_the_end_of_the_answer_pays_for_what_was_used() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let usage = Some(Usage { input: 30, output: 4, ..Usage::default() });
+    let provider =
+        TestProvider::serve(Behaviour { usage, ends: Ends::Never, ..Behaviour::default() }).await;
+    for name in ["chat", "responses", "messages"] {
+        networked(&admin, name, name, &provider).await;
+        model(&admin, name, &[name], json!({})).await;
+        let message = json!([{ "role": "user", "content": name }]);
+        let body = json!({ "model": name, "stream": true, "max_tokens": 50, "messages": message });
+        read_until(&admin, "/v1/chat/completions", body.clone(), "[DONE]").await;
+        read_until(&admin, "/v1/messages", body, "message_stop").await;
+        let body = json!({ "model": name, "stream": true, "input": name });
+        read_until(&admin, "/v1/responses", body, "response.completed").await;
+    }
+    app.settled().await;
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let calls = calls["items"].as_array().unwrap();
+    assert_eq!(calls.len(), 9);
+    for call in calls {
+        let seen = ["outcome", "basis", "input_tokens", "output_tokens"].map(|name| &call[name]);
+        assert_eq!(json!(seen), json!(["answered", "reported", 30, 4]), "{call}");
+    }
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(9 * 34, 0)]);
+}
+
+#[tokio::test]
+async fn what_the_manager_said_is_whole_for_whoever_leaves_at_its_end() {
+    let manager =
+        TestProvider::serve(Behaviour { ends: Ends::Never, ..Behaviour::default() }).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let person = admin.with_header("openai-project", &project.to_string());
+    let mut body = chat("cynodeai.pm", "hi");
+    body["stream"] = json!(true);
+    read_until(&person, "/v1/chat/completions", body, "[DONE]").await;
+    app.settled().await;
+    assert_eq!(app.db.texts(SAID).await, ["user whole hi", "assistant whole Hello there"]);
+}
+
+/// What was said to the manager and by it.
+const SAID: &str =
+    "SELECT role || ' ' || state || ' ' || content FROM chat_messages ORDER BY thread_id, number";
+
 #[tokio::test]
 async fn a_provider_that_breaks_off_before_its_answer_may_have_worked_and_counts_as_the_worst() {
     let app = TestApp::new().await;
@@ -791,7 +849,7 @@ async fn a_stream_that_breaks_off_is_told_of_and_counts_as_what_it_can_have_cost
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let provider =
-        TestProvider::serve(Behaviour { breaks_off: true, ..Behaviour::default() }).await;
+        TestProvider::serve(Behaviour { ends: Ends::AfterOne, ..Behaviour::default() }).await;
     networked(&admin, "far", "chat", &provider).await;
     model(&admin, "small", &["far"], json!({})).await;
     let mut body = chat("small", "hi");

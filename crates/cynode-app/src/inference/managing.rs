@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{Answered, IDLE, Models, Prepared, Question, Registry, ours};
+use super::{Answered, IDLE, Models, Prepared, Question, Registry, answering::to_the_end, ours};
 use crate::{
     App, Ctx, Error,
     error::complain,
@@ -327,11 +327,16 @@ impl Heard {
         };
         (self.text, ended)
     }
+
+    /// The same when nobody listens any more: whoever leaves at the end has heard all.
+    fn left(self) -> (String, Ended) {
+        if self.ended { self.outcome() } else { (self.text, Ended::Interrupted) }
+    }
 }
 
 /// Passes pieces on until all is said, it fails, or nobody listens any more. Whoever leaves stops everything behind.
 async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mpsc::Sender<Bytes>) {
-    let mut pieces = accepted.pieces();
+    let mut pieces = accepted.pieces().fuse();
     let mut heard = Heard::new();
     let mut turn = tokio::time::interval(KEEP);
     let rest = loop {
@@ -343,7 +348,8 @@ async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mps
             }
             () = sender.closed() => {
                 drop(pieces);
-                return line.end(heard.text, Ended::Interrupted).await;
+                let (text, ended) = heard.left();
+                return line.end(text, ended).await;
             }
         };
         let out = match next {
@@ -359,7 +365,11 @@ async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mps
             Ok(out) => {
                 if !matches!(tokio::time::timeout(IDLE, sender.send(out)).await, Ok(Ok(()))) {
                     drop(pieces);
-                    return line.end(heard.text, Ended::Interrupted).await;
+                    let (text, ended) = heard.left();
+                    return line.end(text, ended).await;
+                }
+                if relay.ended() {
+                    break relay.end().0;
                 }
             }
             Err(error) => {
@@ -370,12 +380,14 @@ async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mps
             }
         }
     };
-    drop(pieces);
+    let pieces = heard.failure.is_none().then_some(pieces);
     let (text, ended) = heard.outcome();
     line.end(text, ended).await;
     if !rest.is_empty() {
         let _ = tokio::time::timeout(IDLE, sender.send(rest)).await;
     }
+    drop(sender);
+    to_the_end(pieces).await;
 }
 
 /// The whole answer, unless whoever asked goes before it is there.
@@ -384,7 +396,7 @@ async fn whole(
     accepted: Accepted,
     left: &CancellationToken,
 ) -> Result<talk::Answer, ModelError> {
-    let mut pieces = accepted.pieces();
+    let mut pieces = accepted.pieces().fuse();
     let (mut heard, mut gathering) = (Heard::new(), Gathering::new(Dialect::Chat));
     let mut turn = tokio::time::interval(KEEP);
     loop {
@@ -405,7 +417,7 @@ async fn whole(
             Ok(piece) => {
                 heard.push(&piece);
                 gathering.push(&piece);
-                if gathering.has_failed() {
+                if gathering.has_failed() || heard.ended {
                     break;
                 }
             }
@@ -415,8 +427,9 @@ async fn whole(
             }
         }
     }
+    let pieces = heard.failure.is_none().then_some(pieces);
     let (text, ended) = heard.outcome();
-    line.end(text, ended).await;
+    tokio::join!(line.end(text, ended), to_the_end(pieces));
     gathering.finish()
 }
 
