@@ -27,6 +27,7 @@ use cynode_core::{
     events::EventKind,
     ids::{BudgetId, CallId, ProjectId, ProviderId},
     models::{PROJECT_MANAGER, Tier},
+    names::{Prose, TextError},
     roles::Role,
     sync::lock,
 };
@@ -324,6 +325,30 @@ pub(crate) async fn redacted(app: &App, text: String) -> Result<String, Error> {
         Value::String(text) => text,
         _ => String::new(),
     })
+}
+
+/// Takes the secrets that we know or recognise out of what is handed in, before it is stored and handed on. It needs a connection
+/// of its own, so it is for whoever has no transaction open yet.
+#[tracing::instrument(name = "app.inference.without_secrets", skip_all)]
+pub async fn without_secrets(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
+    // A process without a way to models holds no secrets of theirs and no rules.
+    let Ok(models) = app.models() else { return Ok(()) };
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let registry = models.registry(app, None).await?;
+    let registry = models.current(app, &registry).await?;
+    for text in texts {
+        let mut value = Value::String(text.to_string());
+        if registry.redactor.json(&mut value).is_empty() {
+            continue;
+        }
+        let Value::String(left) = value else { continue };
+        *text = left.try_into().map_err(|error: TextError| {
+            Error::Invalid(format!("with marks in place of its secrets: {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 /// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
