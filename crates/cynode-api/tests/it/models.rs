@@ -639,6 +639,23 @@ async fn secrets_of_forges_and_channels_do_not_reach_the_provider_from_when_they
 }
 
 #[tokio::test]
+async fn secrets_do_not_reach_the_manager_from_when_they_are_set() {
+    let manager = TestProvider::serve(Behaviour::default()).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let person = admin.with_header("openai-project", &project.to_string());
+    ask(&person, chat("cynodeai.pm", "hi")).await.expect(200);
+    networked(&admin, "far", "chat", &manager).await;
+    let text = "use far-secret-key-0001 please";
+    ask(&person, chat("cynodeai.pm", text)).await.expect(200);
+    let sent = manager.sent()[1].body.to_string();
+    assert!(sent.contains("please") && !sent.contains("far-secret"), "{sent}");
+    let said = app.db.texts(SAID).await.concat();
+    assert!(said.contains("please") && !said.contains("far-secret"), "{said}");
+}
+
+#[tokio::test]
 async fn tools_that_a_provider_would_run_itself_are_not_passed_on() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

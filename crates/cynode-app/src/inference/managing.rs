@@ -83,7 +83,9 @@ pub(super) async fn ask(
                     `cynode up`; other models of `GET /v1/models` can be asked";
         return Err(ModelError::new(Kind::Unavailable, told).with_code("project_manager_absent"));
     };
-    prepared.ready(registry, &question.who, PROJECT_MANAGER).await?;
+    // Nothing is held back for a chat, so that nobody else notices when what is known of secrets has changed.
+    let registry = models.current(app, registry).await.map_err(|error| ours(&error))?;
+    prepared.ready(&registry, &question.who, PROJECT_MANAGER).await?;
     let request = question.dialect.read_request(prepared.shaped.body())?;
     let messages = turns(&request)?;
     let given = begin(app, question, messages).await.map_err(|error| match &error {
@@ -92,7 +94,7 @@ pub(super) async fn ask(
         Error::Forbidden { .. } => ModelError::new(Kind::Forbidden, error.to_string()),
         _ => ours(&error),
     })?;
-    let line = Line { app: app.clone(), registry: registry.clone(), kept: given.kept };
+    let line = Line { app: app.clone(), registry, kept: given.kept };
     let body = match serde_json::to_vec(&given.handoff) {
         Ok(body) => body,
         Err(error) => return Err(ours(&Error::Internal(error.into()))),
