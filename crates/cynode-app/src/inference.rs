@@ -71,6 +71,9 @@ const IDLE: Duration = Duration::from_mins(5);
 /// A provider that wants to be left alone for longer than this is left alone by everybody.
 const SHORT: Duration = Duration::from_secs(10);
 
+/// How long a key rests at least: one that may be used at once would be asked over and over.
+const LEAST: Duration = Duration::from_secs(1);
+
 /// How long a key rests whose quota is used up, when the provider does not say.
 const QUOTA: Duration = Duration::from_mins(5);
 
@@ -753,7 +756,7 @@ async fn failed_at(
         }
         Kind::QuotaExhausted | Kind::RateLimited | Kind::Unauthorized => {
             let usual = if error.kind == Kind::RateLimited { SHORT } else { QUOTA };
-            let until = now + error.retry_after.unwrap_or(usual);
+            let until = now + error.retry_after.map_or(usual, |wait| wait.max(LEAST));
             let Some(key) = key else { return Tried::Next(error, Some(until)) };
             match park_key(app, provider, key, until, &error).await {
                 // The next key is tried by what holds now, or everybody rests.

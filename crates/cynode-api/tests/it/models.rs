@@ -826,23 +826,25 @@ async fn a_short_wait_is_told_in_full_and_parks_nobody() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let slow = json!({ "error": { "message": "slowly", "code": "rate_limit_exceeded" } });
-    let provider = TestProvider::serve(Behaviour {
-        fails: Some((429, slow, Some(4))),
-        ..Behaviour::default()
-    })
-    .await;
+    let slowly =
+        |wait| Behaviour { fails: Some((429, slow.clone(), Some(wait))), ..Behaviour::default() };
+    let provider = TestProvider::serve(slowly(4)).await;
     networked(&admin, "far", "chat", &provider).await;
     model(&admin, "small", &["far"], json!({})).await;
     let agent = agent(&app, &admin, &["small"]).await;
-    let reply = ask(&agent.client, chat("small", "hi")).await.expect(429);
-    assert_eq!(reply.headers["retry-after"], "4");
-    assert_eq!(
-        admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json(),
-        Value::Null
-    );
-    provider.behave(Behaviour::default());
-    app.clock.advance(time::Duration::seconds(4));
-    ask(&agent.client, chat("small", "hi")).await.expect(200);
+    // Whoever may ask again at once is left alone for a moment all the same.
+    for (wait, told) in [(4, 4), (0, 1)] {
+        provider.behave(slowly(wait));
+        let before = provider.sent().len();
+        let reply = ask(&agent.client, chat("small", "hi")).await.expect(429);
+        assert_eq!(reply.headers["retry-after"], told.to_string());
+        assert_eq!(provider.sent().len(), before + 1, "it is asked once");
+        let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+        assert_eq!(park, Value::Null);
+        provider.behave(Behaviour::default());
+        app.clock.advance(time::Duration::seconds(told));
+        ask(&agent.client, chat("small", "hi")).await.expect(200);
+    }
 }
 
 #[tokio::test]
