@@ -494,7 +494,6 @@ async fn answer(
     let shaped = &prepared.shaped;
     let mut failure: Option<ModelError> = None;
     let mut resting: Option<OffsetDateTime> = None;
-    let mut tried = 0;
     for candidate in &candidates {
         let now = app.environment().now();
         if !lock(&models.breakers).entry(candidate.provider.id).or_default().admits(Instant::now())
@@ -513,22 +512,21 @@ async fn answer(
                 continue;
             }
         };
-        tried += 1;
         match attempt(app, models, registry, question, &asked, shaped, candidate, key).await {
             Ok(answered) => return Ok(answered),
             Err(Tried::Over(refused)) => return Err(refused),
-            Err(Tried::Next(error, until)) => {
-                resting = sooner(resting, until);
-                failure = Some(error);
-            }
+            Err(Tried::Next(error, until)) => match until.filter(|_| is_quota(&error)) {
+                Some(until) => resting = sooner(resting, Some(until)),
+                None => failure = Some(error),
+            },
         }
     }
-    if let Some(until) = resting
-        && (tried == 0 || failure.as_ref().is_some_and(is_quota))
-    {
-        return Err(park_for_quota(app, question, until).await.into());
-    }
-    Err(failure.map_or_else(|| Refused::NoWay(no_way(id)), Refused::Failed))
+    Err(match (failure, resting) {
+        // Whoever fails may be asked again long before a quota is there.
+        (Some(error), _) => Refused::Failed(error),
+        (None, Some(until)) => park_for_quota(app, question, until).await.into(),
+        (None, None) => Refused::NoWay(no_way(id)),
+    })
 }
 
 fn sooner(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {

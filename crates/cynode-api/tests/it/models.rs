@@ -487,6 +487,29 @@ async fn a_key_whose_quota_is_used_up_rests_for_everybody_and_so_does_the_task()
 }
 
 #[tokio::test]
+async fn a_task_does_not_rest_for_a_quota_while_somebody_else_is_only_left_alone_for_a_moment() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let failing = |fails| Behaviour { fails: Some(fails), ..Behaviour::default() };
+    let down = json!({ "error": { "message": "oh", "type": "server_error" } });
+    let down = TestProvider::serve(failing((500, down, None))).await;
+    let full = json!({ "error": { "message": "no more", "code": "insufficient_quota" } });
+    let full = TestProvider::serve(failing((429, full, Some(120)))).await;
+    networked(&admin, "down", "chat", &down).await;
+    networked(&admin, "full", "chat", &full).await;
+    model(&admin, "shaky", &["down"], json!({})).await;
+    model(&admin, "small", &["down", "full"], json!({})).await;
+    for n in 0..5 {
+        ask(&admin, chat("shaky", &n.to_string())).await;
+    }
+    let agent = agent(&app, &admin, &["small"]).await;
+    ask(&agent.client, chat("small", "hi")).await.expect(503);
+    assert_eq!((down.sent().len(), full.sent().len()), (5, 1));
+    let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+    assert_eq!(park, Value::Null);
+}
+
+#[tokio::test]
 async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_it_go_on() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
