@@ -755,7 +755,14 @@ async fn failed_at(
         Kind::QuotaExhausted | Kind::RateLimited | Kind::Unauthorized => {
             let usual = if error.kind == Kind::RateLimited { SHORT } else { QUOTA };
             let until = now + error.retry_after.map_or(usual, |wait| wait.max(LEAST));
-            let Some(key) = key else { return Tried::Next(error, Some(until)) };
+            let Some(key) = key else {
+                if error.kind != Kind::Unauthorized {
+                    return Tried::Next(error, Some(until));
+                }
+                // Whoever asked has shown us a good key: told of a bad one, they would look in the wrong place.
+                let told = format!("provider `{}` asks for a key and has none", provider.name);
+                return Tried::Next(provider_refused(told), None);
+            };
             match park_key(app, provider, key, until, &error).await {
                 // The next key is tried by what holds now, or everybody rests.
                 Ok(()) => return Tried::Over(Refused::Stale),
@@ -787,11 +794,15 @@ async fn failed_at(
     let error = match error.kind {
         Kind::Forbidden | Kind::NotFound => {
             let told = format!("provider `{}` does not serve this model", provider.name);
-            ModelError::new(Kind::Upstream, told).with_code("provider_refused")
+            provider_refused(told)
         }
         _ => error,
     };
     Tried::Next(error, None)
+}
+
+fn provider_refused(told: String) -> ModelError {
+    ModelError::new(Kind::Upstream, told).with_code("provider_refused")
 }
 
 async fn park_key(

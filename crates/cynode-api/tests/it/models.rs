@@ -887,6 +887,21 @@ async fn what_a_provider_says_of_our_key_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_provider_that_wants_a_key_and_has_none_does_not_look_like_a_client_without_one() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let told = json!({ "error": { "message": "no key", "code": "invalid_api_key" } });
+    let provider =
+        TestProvider::serve(Behaviour { fails: Some((401, told, None)), ..Behaviour::default() })
+            .await;
+    let body = json!({ "kind": "compatible", "base_url": provider.url() });
+    admin.put("/v1/providers/far", body).await.expect(200);
+    model(&admin, "small", &["far"], json!({})).await;
+    let reply = ask(&admin, chat("small", "hi")).await.expect(502).json();
+    assert_eq!(reply["error"]["code"], "provider_refused");
+}
+
+#[tokio::test]
 async fn a_stream_that_breaks_off_is_told_of_and_counts_as_what_it_can_have_cost() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
