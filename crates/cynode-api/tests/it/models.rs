@@ -270,6 +270,22 @@ async fn a_tasks_own_ceiling_stops_it_and_leaves_others_alone() {
 }
 
 #[tokio::test]
+async fn a_tasks_own_ceiling_that_was_removed_stays_removed() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({ "max_output_tokens": 10 })).await;
+    let agent = agent_of(&app, &admin, &["small"], json!({ "max_tokens": 2600 })).await;
+    ask(&agent.client, chat("small", "one")).await.expect(200);
+    let task = format!("/v1/budgets?scope_type=task&scope_id={}", agent.task);
+    let found = admin.get(&task).await.expect(200).json();
+    let id = found["items"][0]["budget_id"].as_str().unwrap();
+    admin.delete(&format!("/v1/budgets/{id}")).await.expect(204);
+    ask(&agent.client, chat("small", "two")).await.expect(200);
+    assert_eq!(admin.get(&task).await.expect(200).json()["items"], json!([]));
+}
+
+#[tokio::test]
 async fn preferences_choose_the_provider_and_those_of_one_agent_never_reach_another() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
