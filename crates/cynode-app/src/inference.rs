@@ -27,6 +27,7 @@ use cynode_core::{
     events::EventKind,
     ids::{BudgetId, CallId, ProjectId, ProviderId},
     models::{PROJECT_MANAGER, Tier},
+    names::{Prose, TextError},
     roles::Role,
     sync::lock,
 };
@@ -69,6 +70,9 @@ const IDLE: Duration = Duration::from_mins(5);
 
 /// A provider that wants to be left alone for longer than this is left alone by everybody.
 const SHORT: Duration = Duration::from_secs(10);
+
+/// How long a key rests at least: one that may be used at once would be asked over and over.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// How long a key rests whose quota is used up, when the provider does not say.
 const QUOTA: Duration = Duration::from_mins(5);
@@ -326,6 +330,30 @@ pub(crate) async fn redacted(app: &App, text: String) -> Result<String, Error> {
     })
 }
 
+/// Takes the secrets that we know or recognise out of what is handed in, before it is stored and handed on. It needs a connection
+/// of its own, so it is for whoever has no transaction open yet.
+#[tracing::instrument(name = "app.inference.without_secrets", skip_all)]
+pub async fn without_secrets(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
+    // A process without a way to models holds no secrets of theirs and no rules.
+    let Ok(models) = app.models() else { return Ok(()) };
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let registry = models.registry(app, None).await?;
+    let registry = models.current(app, &registry).await?;
+    for text in texts {
+        let mut value = Value::String(text.to_string());
+        if registry.redactor.json(&mut value).is_empty() {
+            continue;
+        }
+        let Value::String(left) = value else { continue };
+        *text = left.try_into().map_err(|error: TextError| {
+            Error::Invalid(format!("with marks in place of its secrets: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
 /// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
 #[derive(Clone, Debug)]
 pub(crate) struct Menu(Option<Arc<Registry>>);
@@ -466,7 +494,6 @@ async fn answer(
     let shaped = &prepared.shaped;
     let mut failure: Option<ModelError> = None;
     let mut resting: Option<OffsetDateTime> = None;
-    let mut tried = 0;
     for candidate in &candidates {
         let now = app.environment().now();
         if !lock(&models.breakers).entry(candidate.provider.id).or_default().admits(Instant::now())
@@ -485,22 +512,21 @@ async fn answer(
                 continue;
             }
         };
-        tried += 1;
         match attempt(app, models, registry, question, &asked, shaped, candidate, key).await {
             Ok(answered) => return Ok(answered),
             Err(Tried::Over(refused)) => return Err(refused),
-            Err(Tried::Next(error, until)) => {
-                resting = sooner(resting, until);
-                failure = Some(error);
-            }
+            Err(Tried::Next(error, until)) => match until.filter(|_| is_quota(&error)) {
+                Some(until) => resting = sooner(resting, Some(until)),
+                None => failure = Some(error),
+            },
         }
     }
-    if let Some(until) = resting
-        && (tried == 0 || failure.as_ref().is_some_and(is_quota))
-    {
-        return Err(park_for_quota(app, question, until).await.into());
-    }
-    Err(failure.map_or_else(|| Refused::NoWay(no_way(id)), Refused::Failed))
+    Err(match (failure, resting) {
+        // Whoever fails may be asked again long before a quota is there.
+        (Some(error), _) => Refused::Failed(error),
+        (None, Some(until)) => park_for_quota(app, question, until).await.into(),
+        (None, None) => Refused::NoWay(no_way(id)),
+    })
 }
 
 fn sooner(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
@@ -728,8 +754,15 @@ async fn failed_at(
         }
         Kind::QuotaExhausted | Kind::RateLimited | Kind::Unauthorized => {
             let usual = if error.kind == Kind::RateLimited { SHORT } else { QUOTA };
-            let until = now + error.retry_after.unwrap_or(usual);
-            let Some(key) = key else { return Tried::Next(error, Some(until)) };
+            let until = now + error.retry_after.map_or(usual, |wait| wait.max(LEAST));
+            let Some(key) = key else {
+                if error.kind != Kind::Unauthorized {
+                    return Tried::Next(error, Some(until));
+                }
+                // Whoever asked has shown us a good key: told of a bad one, they would look in the wrong place.
+                let told = format!("provider `{}` asks for a key and has none", provider.name);
+                return Tried::Next(provider_refused(told), None);
+            };
             match park_key(app, provider, key, until, &error).await {
                 // The next key is tried by what holds now, or everybody rests.
                 Ok(()) => return Tried::Over(Refused::Stale),
@@ -761,11 +794,15 @@ async fn failed_at(
     let error = match error.kind {
         Kind::Forbidden | Kind::NotFound => {
             let told = format!("provider `{}` does not serve this model", provider.name);
-            ModelError::new(Kind::Upstream, told).with_code("provider_refused")
+            provider_refused(told)
         }
         _ => error,
     };
     Tried::Next(error, None)
+}
+
+fn provider_refused(told: String) -> ModelError {
+    ModelError::new(Kind::Upstream, told).with_code("provider_refused")
 }
 
 async fn park_key(

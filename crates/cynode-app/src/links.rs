@@ -16,7 +16,7 @@ use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use crate::{
-    App, Caller, Ctx, Error, Request, approvals,
+    App, Caller, Ctx, Error, Request, approvals, inference,
     keys::Keys,
     notices::{Asked, Question, question},
     workflow::signals,
@@ -201,6 +201,11 @@ fn refused(error: Error) -> Refused {
 #[tracing::instrument(name = "app.links.answer", skip_all)]
 pub async fn answer(app: &App, text: &str, said: Said) -> Result<(), Refused> {
     let (token, hash, caller) = known(app, text).await?;
+    let said = match said {
+        Said::Words(text) => Said::Words(inference::redacted(app, text).await?),
+        Said::No(Some(note)) => Said::No(Some(inference::redacted(app, note).await?)),
+        said @ (Said::Yes | Said::No(None)) => said,
+    };
     let request = Request { caller: Some(caller), trace: app.environment().trace(), attempt: None };
     let mut ctx = app.open(&request).await?;
     let (user, now) = (caller.user, ctx.now);

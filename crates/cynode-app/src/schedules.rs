@@ -13,7 +13,7 @@ use cynode_core::{
     events::EventKind,
     ids::{ProjectId, ScheduleId, TaskId},
     roles::Role,
-    schedules::{Schedule, What, When},
+    schedules::{Schedule, TaskTemplate, What, When},
 };
 use cynode_db::schedules::{self, Filter, Firing};
 use cynode_wire::{
@@ -25,12 +25,23 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use self::timetable::Timetable;
-use crate::{Ctx, Error, context::Told, tasks};
+use crate::{App, Ctx, Error, context::Told, inference, tasks};
 
 pub use firing::{ask_now, run, turn};
 
 /// Most schedules of a project: an agent that makes one after the other is stopped here.
 const MOST: i64 = 200;
+
+/// Takes the secrets that we know or recognise out of what a schedule is to ask for.
+pub async fn without_secrets(app: &App, what: &mut What) -> Result<(), Error> {
+    let texts = match what {
+        What::Words { text } => vec![text],
+        What::Task(TaskTemplate { description, acceptance_criteria, .. }) => {
+            tasks::texts(description, acceptance_criteria)
+        }
+    };
+    inference::without_secrets(app, texts).await
+}
 
 /// Makes a schedule. It acts in the name of the caller.
 #[tracing::instrument(name = "app.schedules.create", skip_all, fields(project.id = %body.project_id))]

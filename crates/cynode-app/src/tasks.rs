@@ -25,6 +25,7 @@ use crate::{
     Answer, App, Ctx, Error, Request,
     batch::{Batcher, OwnConnection},
     context::Told,
+    inference,
 };
 
 /// How often a name made by us is tried with the next number, when others take names meanwhile.
@@ -54,7 +55,9 @@ pub(crate) fn new_tasks(lanes: &TaskTracker, pool: &Pool) -> NewTasks {
 
 /// Accepts a task, together with others that arrive at the same moment when it is a plain one.
 #[tracing::instrument(name = "app.tasks.submit", skip_all, fields(project.id = %body.project_id))]
-pub async fn submit(app: &App, request: &Request, body: CreateTask) -> Result<Answer, Error> {
+pub async fn submit(app: &App, request: &Request, mut body: CreateTask) -> Result<Answer, Error> {
+    inference::without_secrets(app, texts(&mut body.description, &mut body.acceptance_criteria))
+        .await?;
     // A name to be found and dependencies to be looked at need a transaction of their own.
     // So do checks, which need a place to be run in.
     if body.name.is_some()
@@ -66,6 +69,15 @@ pub async fn submit(app: &App, request: &Request, body: CreateTask) -> Result<An
     }
     app.mutate(request, |ctx| Box::pin(async { Ok(TaskView::from(create(ctx, body).await?)) }))
         .await
+}
+
+/// What people and models read of a task. What is run is left as it was written: changed, it would be another check.
+pub(crate) fn texts<'a>(
+    description: &'a mut Prose,
+    criteria: &'a mut [Criterion],
+) -> Vec<&'a mut Prose> {
+    let criteria = criteria.iter_mut().map(|criterion| &mut criterion.text);
+    std::iter::once(description).chain(criteria).collect()
 }
 
 /// `None` when it must be tried alone. If a batch was stored and only its confirmation was lost, then

@@ -354,11 +354,23 @@ pub async fn set(
     Ok(BudgetId::from_uuid(set.fetch_one(conn).await?))
 }
 
-/// Removes a ceiling. Gives whether it was there.
+/// Removes a ceiling, and with that of a task what the task was asked with: else the next call would set it again. Gives
+/// whether it was there.
 #[tracing::instrument(name = "db.budgets.remove", skip_all)]
 pub async fn remove(conn: &mut Conn, id: BudgetId) -> Result<bool, DbError> {
-    let done = sqlx::query!("DELETE FROM budgets WHERE budget_id = $1", id.as_uuid());
-    Ok(done.execute(conn).await?.rows_affected() == 1)
+    let gone = sqlx::query_scalar!(
+        r#"
+        WITH gone AS (
+            DELETE FROM budgets WHERE budget_id = $1 RETURNING scope_type, scope_id, period
+        ), wished AS (
+            UPDATE tasks t SET max_cost_micros = NULL, max_tokens = NULL FROM gone g
+            WHERE g.scope_type = 'task' AND g.period = 'total' AND t.task_id = g.scope_id
+        )
+        SELECT count(*) AS "gone!" FROM gone
+        "#,
+        id.as_uuid(),
+    );
+    Ok(gone.fetch_one(conn).await? == 1)
 }
 
 /// Lets a task rest until a provider's quota is renewed, if it does not rest already. Whoever does it tells of it at once.

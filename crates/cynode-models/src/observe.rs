@@ -58,6 +58,11 @@ impl Observer {
         self.seen
     }
 
+    /// Whether the provider has said that its answer ends.
+    pub(crate) const fn ended(&self) -> bool {
+        self.seen.stop.is_some()
+    }
+
     /// What was seen so far, by whoever reads the events for us.
     pub(crate) fn seen(self) -> Seen {
         self.seen

@@ -43,11 +43,13 @@ pub struct Relay {
     observer: Observer,
     meter: Meter,
     way: Way,
+    /// The beginning of an event whose end has not come, where bytes go on as they are.
+    held: BytesMut,
 }
 
 #[derive(Debug)]
 enum Way {
-    /// Both speak the same: bytes go on as they are.
+    /// Both speak the same: bytes go on as they are, whole events at a time.
     Same,
     /// Both speak Chat, and the client did not ask what was used: we did.
     WithoutUsage,
@@ -103,7 +105,7 @@ impl Relay {
         let parser = Parser::new(MOST_BYTES);
         let observer = Observer::new(provider);
         let (events, meter) = (Vec::new(), Meter::default());
-        Self { client, reply, parser, events, observer, meter, way }
+        Self { client, reply, parser, events, observer, meter, way, held: BytesMut::new() }
     }
 
     /// What the client gets for the next bytes of the provider.
@@ -126,7 +128,26 @@ impl Relay {
                 out.extend_from_slice(b"\n\n");
             }
         }
-        Ok(if matches!(self.way, Way::Same) { bytes } else { out.freeze() })
+        Ok(if matches!(self.way, Way::Same) { self.whole_events(bytes) } else { out.freeze() })
+    }
+
+    /// The bytes up to the last end of an event. The rest is held back: behind half an event nobody could read what else is said.
+    fn whole_events(&mut self, mut bytes: Bytes) -> Bytes {
+        let whole = self.parser.whole();
+        if whole > 0 && !self.held.is_empty() {
+            self.held.extend_from_slice(&bytes[..whole]);
+            let out = self.held.split().freeze();
+            self.held.extend_from_slice(&bytes[whole..]);
+            return out;
+        }
+        self.held.extend_from_slice(&bytes[whole..]);
+        bytes.truncate(whole);
+        bytes
+    }
+
+    /// Whether the answer came to the end that its dialect has. Nothing that belongs to it comes after that.
+    pub const fn ended(&self) -> bool {
+        self.observer.ended()
     }
 
     /// The provider has said all. Gives what the client gets still, and what was seen.
@@ -137,6 +158,7 @@ impl Relay {
             translation.say(events, &mut self.observer, &mut out);
             return (out.freeze(), self.observer.seen());
         }
+        let behind = self.ended();
         let seen = self.observer.end();
         if let Some(error) = &seen.error
             && seen.stop.is_none()
@@ -144,12 +166,19 @@ impl Relay {
         {
             let mut writer = StreamWriter::new(self.client, as_begun(self.reply, &seen));
             out.extend_from_slice(&writer.write(Event::Failed(error.clone())));
+        } else if !behind {
+            // Some leave out the end of the last event.
+            out = self.held;
         }
         (out.freeze(), seen)
     }
 
-    /// The provider failed in the middle. Gives what the client is told, and what was seen until then.
+    /// The provider failed in the middle. Gives what the client is told, and what was seen until then. A failure behind the end
+    /// of the answer is nobody's.
     pub fn fail(mut self, error: ModelError) -> (Bytes, Seen) {
+        if self.ended() {
+            return (Bytes::new(), self.observer.seen());
+        }
         let failed = Event::Failed(error.clone());
         let (out, mut seen) = match &mut self.way {
             Way::Translated(translation) => {
@@ -377,14 +406,79 @@ mod tests {
     fn a_stream_that_breaks_off_ends_with_an_error_in_the_clients_dialect() {
         let cut = &CHAT[..CHAT.find("llo").unwrap()];
         for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
-            let (out, seen) = passed(relay(client, true), cut, 9);
-            assert!(seen.error.is_some(), "{client}");
-            assert!(out.contains("error"), "{client}: {out}");
-            let mut failing = relay(client, true);
-            failing.push(Bytes::copy_from_slice(cut.as_bytes())).unwrap();
-            let (out, seen) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
-            assert!(String::from_utf8_lossy(&out).contains("silent"), "{client}");
+            broken_off(|| relay(client, true), cut);
+        }
+        broken_off(|| relay(Dialect::Chat, false), cut);
+    }
+
+    #[test]
+    fn a_stream_that_breaks_off_within_an_event_ends_with_an_error_that_can_be_read() {
+        let messages = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"type\":\"message\",\
+            \"role\":\"assistant\",\"model\":\"m\",\"content\":[]}}\n\nevent: content_block_start\ndata: {\"type\":\"content_bl";
+        let responses = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\
+            \"response\":{\"id\":\"r\",\"object\":\"response\",\"created_at\":1,\"status\":\"in_progress\",\
+            \"model\":\"m\",\"output\":[]}}\n\nevent: response.output_item.added\ndata: {\"type\":\"response.out";
+        let request = Request { model: "m".into(), stream: true, ..Request::default() };
+        for (dialect, cut) in [(Dialect::Messages, messages), (Dialect::Responses, responses)] {
+            let same = || Relay::new(dialect, dialect, &request, Reply::to(&request, 1, "c"));
+            for end in ["\n", "\r\n", "\r"] {
+                broken_off(same, &cut.replace('\n', end));
+            }
+        }
+    }
+
+    /// However such a stream breaks off, the client can read every event, and the last is an error.
+    fn broken_off(relay: impl Fn() -> Relay, cut: &str) {
+        let read = |out: &str| -> Vec<Value> {
+            let mut events = Vec::new();
+            Parser::new(1 << 20).push(out.as_bytes(), &mut events).unwrap();
+            let data = events.iter().map(|event| serde_json::from_str::<Value>(&event.data));
+            data.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error} in {out}"))
+        };
+        for size in [1, 9, cut.len()] {
+            let (out, seen) = passed(relay(), cut, size);
+            assert_eq!(seen.error, Some(crate::talk::cut_short()));
+            let told = read(&out);
+            assert!(told.len() > 1 && told.last().unwrap().to_string().contains("error"), "{out}");
+            let (mut failing, mut out) = (relay(), Vec::new());
+            for piece in cut.as_bytes().chunks(size) {
+                out.extend_from_slice(&failing.push(Bytes::copy_from_slice(piece)).unwrap());
+            }
+            let (rest, seen) = failing.fail(ModelError::new(Kind::Timeout, "silent"));
+            out.extend_from_slice(&rest);
+            let out = String::from_utf8(out).unwrap();
+            assert!(read(&out).last().unwrap().to_string().contains("silent"), "{out}");
             assert_eq!(seen.error.unwrap().kind, Kind::Timeout);
+        }
+    }
+
+    #[test]
+    fn half_an_event_is_held_back_and_what_lies_between_events_is_not() {
+        let pushed =
+            ["data: {\"a\":", "1}\r", "\n\r", "\n: ping\n", ": pi", "ng\n\nda", "ta: {}\n"];
+        let mut relay = relay(Dialect::Chat, true);
+        let told = pushed.map(|piece| {
+            let out = relay.push(Bytes::from_static(piece.as_bytes())).unwrap();
+            String::from_utf8(out.to_vec()).unwrap()
+        });
+        let expected = ["", "", "data: {\"a\":1}\r\n\r", "\n: ping\n", "", ": ping\n\n", ""];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn an_answer_ends_where_its_dialect_says_and_a_failure_behind_that_is_not_told() {
+        let (begun, end) = CHAT.split_at(CHAT.find("data: [DONE]").unwrap());
+        for client in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
+            for include_usage in [true, false] {
+                let mut relay = relay(client, include_usage);
+                relay.push(Bytes::from_static(begun.as_bytes())).unwrap();
+                assert!(!relay.ended(), "{client}: what was used comes behind the reason");
+                relay.push(Bytes::from_static(end.as_bytes())).unwrap();
+                assert!(relay.ended(), "{client}");
+                let (out, seen) = relay.fail(ModelError::new(Kind::Timeout, "silent"));
+                let used = Some(Usage { input: 5, output: 2, ..Usage::default() });
+                assert_eq!((out, seen.usage, seen.error), (Bytes::new(), used, None), "{client}");
+            }
         }
     }
 

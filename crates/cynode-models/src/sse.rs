@@ -32,6 +32,8 @@ pub struct Parser {
     after_return: bool,
     /// No line has ended yet, so that the line may begin with a byte order mark.
     first: bool,
+    /// How many of the bytes that were pushed last go up to where no event was under way.
+    whole: usize,
 }
 
 impl Parser {
@@ -44,16 +46,25 @@ impl Parser {
             data: None,
             after_return: false,
             first: true,
+            whole: 0,
         }
+    }
+
+    /// How many of the bytes that were pushed last go up to the last end of an event; the rest begins another.
+    pub(crate) const fn whole(&self) -> usize {
+        self.whole
     }
 
     /// Takes the next bytes and appends the events that they complete to `events`.
     pub fn push(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), TooLong> {
+        let length = bytes.len();
+        self.whole = 0;
         if bytes.is_empty() {
             return Ok(());
         }
         if std::mem::take(&mut self.after_return) {
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+            self.note_whole(length - bytes.len());
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, rest) = bytes.split_at(end);
@@ -68,8 +79,16 @@ impl Parser {
                 [] => &[],
             };
             events.extend(self.end_line());
+            self.note_whole(length - bytes.len());
         }
         self.grow(bytes)
+    }
+
+    /// A line has ended after so many bytes. Comments between events belong to none.
+    const fn note_whole(&mut self, at: usize) {
+        if self.name.is_empty() && self.data.is_none() {
+            self.whole = at;
+        }
     }
 
     fn grow(&mut self, more: &[u8]) -> Result<(), TooLong> {

@@ -16,7 +16,7 @@ use cynode_app::{
     App, Environment, Policy,
     audit::{self, VerifyingKey, Writer},
     gate::Parts,
-    inference::{self, Models},
+    inference::{self, ManagerPlace, Models},
     keys::Keys,
     notices,
     repositories::Repositories,
@@ -181,7 +181,12 @@ fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
 }
 
 /// An app with everything that the gate needs.
-fn gated_app(db: &TestDb, environment: &Environment, mail: Option<MailServer>) -> (App, TempDir) {
+fn gated_app(
+    db: &TestDb,
+    environment: &Environment,
+    mail: Option<MailServer>,
+    manager: Option<ManagerPlace>,
+) -> (App, TempDir) {
     let objects = tempfile::tempdir().unwrap();
     let upstreams = Arc::new(Upstreams::new(upstream::Options::default()).unwrap());
     let app = App::new(db.pool(), environment.clone(), Policy::default()).with_gate(Parts {
@@ -195,6 +200,7 @@ fn gated_app(db: &TestDb, environment: &Environment, mail: Option<MailServer>) -
         keep_transcripts: time::Duration::days(90),
     });
     let models = Models::open(&app, objects.path().join("cassettes")).unwrap();
+    let models = models.with_manager(manager);
     let public_url = Some("https://people.example".parse().unwrap());
     let parts = notices::Parts { courier: Courier::new(mail).unwrap(), public_url };
     (app.with_models(models).with_notices(parts), objects)
@@ -208,15 +214,21 @@ impl TestApp {
 
     /// A migrated, empty installation that sends mail by that server.
     pub async fn with_mail(server: MailServer) -> Self {
-        Self::made(TestDb::new().await, Some(server))
+        Self::made(TestDb::new().await, Some(server), None)
+    }
+
+    /// A migrated, empty installation whose project manager answers at that address.
+    pub async fn with_manager(url: &str) -> Self {
+        let place = ManagerPlace::new(url.parse().unwrap(), "what-we-show".to_owned().into());
+        Self::made(TestDb::new().await, None, Some(place))
     }
 
     /// An installation over a given database.
     pub fn over(db: TestDb) -> Self {
-        Self::made(db, None)
+        Self::made(db, None, None)
     }
 
-    fn made(db: TestDb, mail: Option<MailServer>) -> Self {
+    fn made(db: TestDb, mail: Option<MailServer>, manager: Option<ManagerPlace>) -> Self {
         // nextest shows what a failing test wrote: the cause of a 500 is then there. A test is a process.
         let _ = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
@@ -224,7 +236,7 @@ impl TestApp {
             .try_init();
         let clock = TestClock::default();
         let environment = Environment::new(clock.clone(), SeededRandom::new(1));
-        let (app, objects) = gated_app(&db, &environment, mail);
+        let (app, objects) = gated_app(&db, &environment, mail, manager);
         let stop = CancellationToken::new();
         let (router, internal) = routers(app.clone(), stop.clone());
         let gate = OnceCell::new();

@@ -24,6 +24,9 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+/// Where it answers as a project manager does.
+const MANAGER: &str = "/v1/internal/chat/completions";
+
 /// How the provider behaves.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
@@ -41,8 +44,20 @@ pub struct Behaviour {
     pub pause: Duration,
     /// Whether it stops after the first piece until it is let go on.
     pub stalls: bool,
-    /// Whether it ends the connection after the first piece.
-    pub breaks_off: bool,
+    /// Where it ends the connection.
+    pub ends: Ends,
+}
+
+/// Where a provider ends the connection of an answer that it gives piece by piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// After the last piece.
+    #[default]
+    AfterAll,
+    /// After the first piece.
+    AfterOne,
+    /// Never.
+    Never,
 }
 
 impl Default for Behaviour {
@@ -55,7 +70,7 @@ impl Default for Behaviour {
             hangs_up: false,
             pause: Duration::ZERO,
             stalls: false,
-            breaks_off: false,
+            ends: Ends::default(),
         }
     }
 }
@@ -103,6 +118,7 @@ impl TestProvider {
             .route("/v1/chat/completions", post(answer))
             .route("/v1/responses", post(answer))
             .route("/v1/messages", post(answer))
+            .route(MANAGER, post(answer))
             .with_state(shared.clone());
         let stop = CancellationToken::new();
         let until = stop.clone().cancelled_owned();
@@ -146,7 +162,7 @@ async fn answer(
     body: Bytes,
 ) -> Response {
     let dialect = match uri.path() {
-        "/v1/chat/completions" => Dialect::Chat,
+        "/v1/chat/completions" | MANAGER => Dialect::Chat,
         "/v1/responses" => Dialect::Responses,
         _ => Dialect::Messages,
     };
@@ -179,7 +195,7 @@ async fn answer(
     };
     let include_usage = body["stream_options"]["include_usage"] == json!(true);
     let reply = Reply { created: 1, id: "answer-1".into(), include_usage, ..Reply::default() };
-    if body["stream"] != json!(true) {
+    if body["stream"] != json!(true) && uri.path() != MANAGER {
         return axum::Json(dialect.write_answer(&answer, &reply).unwrap()).into_response();
     }
     let mut writer = StreamWriter::new(dialect, reply);
@@ -196,7 +212,7 @@ async fn answer(
     }
     pieces.retain(|piece| !piece.is_empty());
     let first = pieces.iter().position(|piece| contains(piece, &behaviour.words[0])).unwrap_or(0);
-    if behaviour.breaks_off {
+    if behaviour.ends == Ends::AfterOne {
         pieces.truncate(first + 1);
     }
     let (pause, stalls) = (behaviour.pause, behaviour.stalls);
@@ -212,7 +228,10 @@ async fn answer(
             Ok::<_, Infallible>(piece)
         }
     });
-    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()
+    let stays = (behaviour.ends == Ends::Never).then_some(());
+    let open = stream::iter(stays).then(|()| std::future::pending());
+    let pieces = Body::from_stream(pieces.chain(open));
+    ([(header::CONTENT_TYPE, "text/event-stream")], pieces).into_response()
 }
 
 fn contains(piece: &[u8], word: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Pull requests: what tasks brought, and what people make of it.
 
 use axum::http::StatusCode;
-use cynode_app::{delivery, projects};
+use cynode_app::{delivery, inference, projects};
 use cynode_core::{delivery::PullRequestState, ids::PullRequestId};
 use cynode_wire::{
     delivery::{
@@ -108,7 +108,10 @@ pub(crate) async fn review_pull_request(
     Path(id): Path<PullRequestId>,
     call: Mutation<NewReview>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    let remarks = body.comments.iter_mut().map(|comment| &mut comment.body);
+    let texts = body.note.iter_mut().chain(remarks).collect();
+    inference::without_secrets(&app, texts).await?;
     let answer = app.mutate(&request, |ctx| Box::pin(delivery::review(ctx, id, body)));
     Ok(Answered(StatusCode::CREATED, answer.await?))
 }

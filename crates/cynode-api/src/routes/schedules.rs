@@ -20,7 +20,8 @@ use crate::{
 #[utoipa::path(post, path = "/v1/schedules", tag = "schedules", request_body = CreateSchedule,
     responses((status = CREATED, body = ScheduleView)))]
 pub(crate) async fn create_schedule(call: Mutation<CreateSchedule>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    schedules::without_secrets(&app, &mut body.what).await?;
     let made = app.mutate(&request, |ctx| Box::pin(schedules::create(ctx, body)));
     Ok(Answered(StatusCode::CREATED, made.await?))
 }
@@ -71,7 +72,10 @@ pub(crate) async fn update_schedule(
     Path(schedule): Path<ScheduleId>,
     call: Mutation<UpdateSchedule>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    if let Some(what) = &mut body.what {
+        schedules::without_secrets(&app, what).await?;
+    }
     let written = app.mutate(&request, |ctx| Box::pin(schedules::update(ctx, schedule, body)));
     Ok(Answered(StatusCode::OK, written.await?))
 }

@@ -1,5 +1,5 @@
 use axum::http::StatusCode;
-use cynode_app::{evidence, timeline, workflow::signals};
+use cynode_app::{evidence, inference, timeline, workflow::signals};
 use cynode_wire::{
     evidence::TaskEvidence,
     tasks::TaskView,
@@ -20,7 +20,8 @@ pub(crate) async fn instruct_task(
     Query(InProject { project }): Query<InProject>,
     call: Mutation<Instruct>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    inference::without_secrets(&app, body.text.iter_mut().collect()).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve(ctx, task, project.map(|name| name.0)).await?;
@@ -38,7 +39,8 @@ pub(crate) async fn approve_task(
     Query(InProject { project }): Query<InProject>,
     call: Mutation<Approve>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    inference::without_secrets(&app, body.note.iter_mut().collect()).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve(ctx, task, project.map(|name| name.0)).await?;
@@ -56,7 +58,8 @@ pub(crate) async fn answer_task(
     Query(InProject { project }): Query<InProject>,
     call: Mutation<AnswerQuestion>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    inference::without_secrets(&app, vec![&mut body.text]).await?;
     let answer = app.mutate(&request, |ctx| {
         Box::pin(async move {
             let id = resolve(ctx, task, project.map(|name| name.0)).await?;

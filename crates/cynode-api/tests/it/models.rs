@@ -6,7 +6,7 @@ use cynode_models::talk::Usage;
 use cynode_testkit::{
     Client, Reply, TestApp,
     forges::{ForgeKind, REPOSITORY, TOKEN, TestForge},
-    provider::{Behaviour, TestProvider},
+    provider::{Behaviour, Ends, TestProvider},
 };
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -270,6 +270,22 @@ async fn a_tasks_own_ceiling_stops_it_and_leaves_others_alone() {
 }
 
 #[tokio::test]
+async fn a_tasks_own_ceiling_that_was_removed_stays_removed() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({ "max_output_tokens": 10 })).await;
+    let agent = agent_of(&app, &admin, &["small"], json!({ "max_tokens": 2600 })).await;
+    ask(&agent.client, chat("small", "one")).await.expect(200);
+    let task = format!("/v1/budgets?scope_type=task&scope_id={}", agent.task);
+    let found = admin.get(&task).await.expect(200).json();
+    let id = found["items"][0]["budget_id"].as_str().unwrap();
+    admin.delete(&format!("/v1/budgets/{id}")).await.expect(204);
+    ask(&agent.client, chat("small", "two")).await.expect(200);
+    assert_eq!(admin.get(&task).await.expect(200).json()["items"], json!([]));
+}
+
+#[tokio::test]
 async fn preferences_choose_the_provider_and_those_of_one_agent_never_reach_another() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
@@ -487,6 +503,29 @@ async fn a_key_whose_quota_is_used_up_rests_for_everybody_and_so_does_the_task()
 }
 
 #[tokio::test]
+async fn a_task_does_not_rest_for_a_quota_while_somebody_else_is_only_left_alone_for_a_moment() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let failing = |fails| Behaviour { fails: Some(fails), ..Behaviour::default() };
+    let down = json!({ "error": { "message": "oh", "type": "server_error" } });
+    let down = TestProvider::serve(failing((500, down, None))).await;
+    let full = json!({ "error": { "message": "no more", "code": "insufficient_quota" } });
+    let full = TestProvider::serve(failing((429, full, Some(120)))).await;
+    networked(&admin, "down", "chat", &down).await;
+    networked(&admin, "full", "chat", &full).await;
+    model(&admin, "shaky", &["down"], json!({})).await;
+    model(&admin, "small", &["down", "full"], json!({})).await;
+    for n in 0..5 {
+        ask(&admin, chat("shaky", &n.to_string())).await;
+    }
+    let agent = agent(&app, &admin, &["small"]).await;
+    ask(&agent.client, chat("small", "hi")).await.expect(503);
+    assert_eq!((down.sent().len(), full.sent().len()), (5, 1));
+    let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+    assert_eq!(park, Value::Null);
+}
+
+#[tokio::test]
 async fn a_task_that_asks_the_same_over_and_over_is_parked_until_a_person_lets_it_go_on() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
@@ -639,6 +678,23 @@ async fn secrets_of_forges_and_channels_do_not_reach_the_provider_from_when_they
 }
 
 #[tokio::test]
+async fn secrets_do_not_reach_the_manager_from_when_they_are_set() {
+    let manager = TestProvider::serve(Behaviour::default()).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let person = admin.with_header("openai-project", &project.to_string());
+    ask(&person, chat("cynodeai.pm", "hi")).await.expect(200);
+    networked(&admin, "far", "chat", &manager).await;
+    let text = "use far-secret-key-0001 please";
+    ask(&person, chat("cynodeai.pm", text)).await.expect(200);
+    let sent = manager.sent()[1].body.to_string();
+    assert!(sent.contains("please") && !sent.contains("far-secret"), "{sent}");
+    let said = app.db.texts(SAID).await.concat();
+    assert!(said.contains("please") && !said.contains("far-secret"), "{said}");
+}
+
+#[tokio::test]
 async fn tools_that_a_provider_would_run_itself_are_not_passed_on() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
@@ -702,6 +758,64 @@ async fn a_client_that_goes_away_pays_for_what_was_said_until_then() {
     assert_eq!(spent(&admin, "?scope_type=installation").await, [(cost, 0)]);
 }
 
+/// Asks, reads until the answer has ended, and leaves.
+async fn read_until(client: &Client, path: &str, body: Value, end: &str) {
+    let response = client.raw(Method::POST, path, Some(body.to_string())).await;
+    assert_eq!(response.status(), 200);
+    let (mut body, mut read) = (response.into_body(), String::new());
+    while !read.contains(end) {
+        let frame = body.frame().await.unwrap().unwrap();
+        read.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_at_the_end_of_the_answer_pays_for_what_was_used() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let usage = Some(Usage { input: 30, output: 4, ..Usage::default() });
+    let provider =
+        TestProvider::serve(Behaviour { usage, ends: Ends::Never, ..Behaviour::default() }).await;
+    for name in ["chat", "responses", "messages"] {
+        networked(&admin, name, name, &provider).await;
+        model(&admin, name, &[name], json!({})).await;
+        let message = json!([{ "role": "user", "content": name }]);
+        let body = json!({ "model": name, "stream": true, "max_tokens": 50, "messages": message });
+        read_until(&admin, "/v1/chat/completions", body.clone(), "[DONE]").await;
+        read_until(&admin, "/v1/messages", body, "message_stop").await;
+        let body = json!({ "model": name, "stream": true, "input": name });
+        read_until(&admin, "/v1/responses", body, "response.completed").await;
+    }
+    app.settled().await;
+    let calls = admin.get("/v1/usage/calls").await.expect(200).json();
+    let calls = calls["items"].as_array().unwrap();
+    assert_eq!(calls.len(), 9);
+    for call in calls {
+        let seen = ["outcome", "basis", "input_tokens", "output_tokens"].map(|name| &call[name]);
+        assert_eq!(json!(seen), json!(["answered", "reported", 30, 4]), "{call}");
+    }
+    assert_eq!(spent(&admin, "?scope_type=installation").await, [(9 * 34, 0)]);
+}
+
+#[tokio::test]
+async fn what_the_manager_said_is_whole_for_whoever_leaves_at_its_end() {
+    let manager =
+        TestProvider::serve(Behaviour { ends: Ends::Never, ..Behaviour::default() }).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let person = admin.with_header("openai-project", &project.to_string());
+    let mut body = chat("cynodeai.pm", "hi");
+    body["stream"] = json!(true);
+    read_until(&person, "/v1/chat/completions", body, "[DONE]").await;
+    app.settled().await;
+    assert_eq!(app.db.texts(SAID).await, ["user whole hi", "assistant whole Hello there"]);
+}
+
+/// What was said to the manager and by it.
+const SAID: &str =
+    "SELECT role || ' ' || state || ' ' || content FROM chat_messages ORDER BY thread_id, number";
+
 #[tokio::test]
 async fn a_provider_that_breaks_off_before_its_answer_may_have_worked_and_counts_as_the_worst() {
     let app = TestApp::new().await;
@@ -751,23 +865,25 @@ async fn a_short_wait_is_told_in_full_and_parks_nobody() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let slow = json!({ "error": { "message": "slowly", "code": "rate_limit_exceeded" } });
-    let provider = TestProvider::serve(Behaviour {
-        fails: Some((429, slow, Some(4))),
-        ..Behaviour::default()
-    })
-    .await;
+    let slowly =
+        |wait| Behaviour { fails: Some((429, slow.clone(), Some(wait))), ..Behaviour::default() };
+    let provider = TestProvider::serve(slowly(4)).await;
     networked(&admin, "far", "chat", &provider).await;
     model(&admin, "small", &["far"], json!({})).await;
     let agent = agent(&app, &admin, &["small"]).await;
-    let reply = ask(&agent.client, chat("small", "hi")).await.expect(429);
-    assert_eq!(reply.headers["retry-after"], "4");
-    assert_eq!(
-        admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json(),
-        Value::Null
-    );
-    provider.behave(Behaviour::default());
-    app.clock.advance(time::Duration::seconds(4));
-    ask(&agent.client, chat("small", "hi")).await.expect(200);
+    // Whoever may ask again at once is left alone for a moment all the same.
+    for (wait, told) in [(4, 4), (0, 1)] {
+        provider.behave(slowly(wait));
+        let before = provider.sent().len();
+        let reply = ask(&agent.client, chat("small", "hi")).await.expect(429);
+        assert_eq!(reply.headers["retry-after"], told.to_string());
+        assert_eq!(provider.sent().len(), before + 1, "it is asked once");
+        let park = admin.get(&format!("/v1/tasks/{}/park", agent.task)).await.expect(200).json();
+        assert_eq!(park, Value::Null);
+        provider.behave(Behaviour::default());
+        app.clock.advance(time::Duration::seconds(told));
+        ask(&agent.client, chat("small", "hi")).await.expect(200);
+    }
 }
 
 #[tokio::test]
@@ -787,11 +903,26 @@ async fn what_a_provider_says_of_our_key_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_provider_that_wants_a_key_and_has_none_does_not_look_like_a_client_without_one() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let told = json!({ "error": { "message": "no key", "code": "invalid_api_key" } });
+    let provider =
+        TestProvider::serve(Behaviour { fails: Some((401, told, None)), ..Behaviour::default() })
+            .await;
+    let body = json!({ "kind": "compatible", "base_url": provider.url() });
+    admin.put("/v1/providers/far", body).await.expect(200);
+    model(&admin, "small", &["far"], json!({})).await;
+    let reply = ask(&admin, chat("small", "hi")).await.expect(502).json();
+    assert_eq!(reply["error"]["code"], "provider_refused");
+}
+
+#[tokio::test]
 async fn a_stream_that_breaks_off_is_told_of_and_counts_as_what_it_can_have_cost() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let provider =
-        TestProvider::serve(Behaviour { breaks_off: true, ..Behaviour::default() }).await;
+        TestProvider::serve(Behaviour { ends: Ends::AfterOne, ..Behaviour::default() }).await;
     networked(&admin, "far", "chat", &provider).await;
     model(&admin, "small", &["far"], json!({})).await;
     let mut body = chat("small", "hi");

@@ -45,6 +45,47 @@ async fn a_task_is_stored_as_it_was_asked_for() {
     admin.get("/v1/tasks/fix-login").await.expect(422);
 }
 
+/// Everything that was kept of tasks, of what they were told and of what is asked for at its time.
+const KEPT: &str = "
+    SELECT tasks::text FROM tasks UNION ALL SELECT events::text FROM events
+    UNION ALL SELECT task_instructions::text FROM task_instructions UNION ALL SELECT schedules::text FROM schedules
+";
+
+#[tokio::test]
+async fn secrets_in_what_is_asked_for_are_kept_nowhere() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let provider = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });
+    admin.put("/v1/providers/far", provider).await.expect(200);
+    let key = json!({ "label": "first", "key": "far-secret-key-0001" });
+    admin.post("/v1/providers/far/keys", key).await.expect(201);
+    let github = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let words = format!("{github} and far-secret-key-0001 open the door");
+    let criteria = json!([{ "text": words }]);
+    let mut id = String::new();
+    for name in [Some("named"), None] {
+        let body = json!({ "project_id": project, "name": name, "description": words, "acceptance_criteria": criteria });
+        let repeated = admin.with_header("idempotency-key", name.unwrap_or("nameless"));
+        let made = repeated.post("/v1/tasks", body.clone()).await.expect(201);
+        let again = repeated.post("/v1/tasks", body).await.expect(201);
+        assert_eq!(again.json(), made.json(), "it is the same task");
+        assert!(made.text("description").ends_with(" open the door"), "{:?}", made.body);
+        id = made.text("id");
+    }
+    let told = json!({ "kind": "revise", "text": words });
+    admin.post(&format!("/v1/tasks/{id}/instructions"), told).await.expect(202);
+    let when = json!({ "kind": "cron", "expression": "0 9 * * *", "zone": "UTC" });
+    let what = json!({ "kind": "words", "text": words });
+    let body = json!({ "project_id": project, "name": "daily", "when": when, "what": what });
+    admin.post("/v1/schedules", body).await.expect(201);
+    let kept = app.db.texts(KEPT).await.join("\n").to_lowercase();
+    assert!(kept.matches("open the door").count() >= 6, "{kept}");
+    for secret in ["a1b2c3d4", "far-secret-key-0001"] {
+        assert!(!kept.contains(secret), "{kept}");
+    }
+}
+
 #[tokio::test]
 async fn a_task_without_a_name_gets_the_next_free_one() {
     let app = TestApp::new().await;

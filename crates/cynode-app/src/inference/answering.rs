@@ -1,6 +1,6 @@
 //! Answers on their way to the client: at once, whole, or piece by piece.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cynode_core::models::{Basis, CallOutcome};
@@ -14,7 +14,7 @@ use cynode_models::{
     tools::Restore,
     upstream::Accepted,
 };
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -24,6 +24,9 @@ use super::{
 
 /// How many pieces of an answer wait for a client that is slow.
 const PIECES: usize = 32;
+
+/// How long a provider may take to end what it has said all of.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// Gives an answer that is there at once.
 pub(super) async fn told_at_once(
@@ -181,7 +184,7 @@ async fn streamed(
     asked: Option<Request>,
 ) {
     let Accepting { mut held, provider, accepted, record } = accepting;
-    let mut pieces = accepted.pieces();
+    let mut pieces = accepted.pieces().fuse();
     let mut gathered = record.is_some().then(|| Gathering::new(provider));
     let (rest, seen, given_up) = loop {
         let next = tokio::select! {
@@ -211,6 +214,11 @@ async fn streamed(
                     Ok(Ok(())) => {}
                     Ok(Err(_)) | Err(_) => break given_up(relay),
                 }
+                // Clients leave at the end of the answer, and many providers end later.
+                if relay.ended() {
+                    let (rest, seen) = relay.end();
+                    break (rest, seen, false);
+                }
             }
             Err(error) => {
                 let (rest, seen) = relay.fail(error);
@@ -218,7 +226,7 @@ async fn streamed(
             }
         }
     };
-    drop(pieces);
+    let pieces = (seen.error.is_none() && !given_up).then_some(pieces);
     // The client gets the end without waiting for the books, and the books do not wait for the client.
     let books = async {
         if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
@@ -233,7 +241,16 @@ async fn streamed(
             let _ = tokio::time::timeout(IDLE, sender.send(rest)).await;
         }
     };
-    tokio::join!(sent, books);
+    tokio::join!(sent, books, to_the_end(pieces));
+}
+
+/// Reads on where an answer has ended: a connection that is left before its end is good for no other question.
+pub(super) async fn to_the_end(
+    pieces: Option<impl Stream<Item = Result<Bytes, ModelError>> + Unpin>,
+) {
+    let Some(mut pieces) = pieces else { return };
+    let read = async { while let Some(Ok(_)) = pieces.next().await {} };
+    let _ = tokio::time::timeout(LINGER, read).await;
 }
 
 fn given_up(relay: Relay) -> (Bytes, Seen, bool) {

@@ -80,12 +80,12 @@ impl Held {
         self.settle(CallOutcome::Failed, Some(error), Tokens::default(), Basis::Free).await;
     }
 
-    /// Ends the call by what was seen of its answer.
+    /// Ends the call by what was seen of its answer. Whoever leaves when it has ended gave nothing up.
     pub(super) async fn settle_seen(self, seen: &Seen, given_up: bool) {
-        let ended = seen.stop.is_some() && seen.error.is_none() && !given_up;
-        let outcome = match (given_up, ended) {
-            (true, _) => CallOutcome::GivenUp,
-            (false, true) => CallOutcome::Answered,
+        let ended = seen.stop.is_some() && seen.error.is_none();
+        let outcome = match (ended, given_up) {
+            (true, _) => CallOutcome::Answered,
+            (false, true) => CallOutcome::GivenUp,
             (false, false) => CallOutcome::Failed,
         };
         let (tokens, basis) = match (seen.usage, ended) {

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{Answered, IDLE, Models, Prepared, Question, Registry, ours};
+use super::{Answered, IDLE, Models, Prepared, Question, Registry, answering::to_the_end, ours};
 use crate::{
     App, Ctx, Error,
     error::complain,
@@ -83,7 +83,9 @@ pub(super) async fn ask(
                     `cynode up`; other models of `GET /v1/models` can be asked";
         return Err(ModelError::new(Kind::Unavailable, told).with_code("project_manager_absent"));
     };
-    prepared.ready(registry, &question.who, PROJECT_MANAGER).await?;
+    // Nothing is held back for a chat, so that nobody else notices when what is known of secrets has changed.
+    let registry = models.current(app, registry).await.map_err(|error| ours(&error))?;
+    prepared.ready(&registry, &question.who, PROJECT_MANAGER).await?;
     let request = question.dialect.read_request(prepared.shaped.body())?;
     let messages = turns(&request)?;
     let given = begin(app, question, messages).await.map_err(|error| match &error {
@@ -92,7 +94,7 @@ pub(super) async fn ask(
         Error::Forbidden { .. } => ModelError::new(Kind::Forbidden, error.to_string()),
         _ => ours(&error),
     })?;
-    let line = Line { app: app.clone(), registry: registry.clone(), kept: given.kept };
+    let line = Line { app: app.clone(), registry, kept: given.kept };
     let body = match serde_json::to_vec(&given.handoff) {
         Ok(body) => body,
         Err(error) => return Err(ours(&Error::Internal(error.into()))),
@@ -327,11 +329,16 @@ impl Heard {
         };
         (self.text, ended)
     }
+
+    /// The same when nobody listens any more: whoever leaves at the end has heard all.
+    fn left(self) -> (String, Ended) {
+        if self.ended { self.outcome() } else { (self.text, Ended::Interrupted) }
+    }
 }
 
 /// Passes pieces on until all is said, it fails, or nobody listens any more. Whoever leaves stops everything behind.
 async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mpsc::Sender<Bytes>) {
-    let mut pieces = accepted.pieces();
+    let mut pieces = accepted.pieces().fuse();
     let mut heard = Heard::new();
     let mut turn = tokio::time::interval(KEEP);
     let rest = loop {
@@ -343,7 +350,8 @@ async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mps
             }
             () = sender.closed() => {
                 drop(pieces);
-                return line.end(heard.text, Ended::Interrupted).await;
+                let (text, ended) = heard.left();
+                return line.end(text, ended).await;
             }
         };
         let out = match next {
@@ -359,7 +367,11 @@ async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mps
             Ok(out) => {
                 if !matches!(tokio::time::timeout(IDLE, sender.send(out)).await, Ok(Ok(()))) {
                     drop(pieces);
-                    return line.end(heard.text, Ended::Interrupted).await;
+                    let (text, ended) = heard.left();
+                    return line.end(text, ended).await;
+                }
+                if relay.ended() {
+                    break relay.end().0;
                 }
             }
             Err(error) => {
@@ -370,12 +382,14 @@ async fn passed_on(line: Line, accepted: Accepted, mut relay: Relay, sender: mps
             }
         }
     };
-    drop(pieces);
+    let pieces = heard.failure.is_none().then_some(pieces);
     let (text, ended) = heard.outcome();
     line.end(text, ended).await;
     if !rest.is_empty() {
         let _ = tokio::time::timeout(IDLE, sender.send(rest)).await;
     }
+    drop(sender);
+    to_the_end(pieces).await;
 }
 
 /// The whole answer, unless whoever asked goes before it is there.
@@ -384,7 +398,7 @@ async fn whole(
     accepted: Accepted,
     left: &CancellationToken,
 ) -> Result<talk::Answer, ModelError> {
-    let mut pieces = accepted.pieces();
+    let mut pieces = accepted.pieces().fuse();
     let (mut heard, mut gathering) = (Heard::new(), Gathering::new(Dialect::Chat));
     let mut turn = tokio::time::interval(KEEP);
     loop {
@@ -405,7 +419,7 @@ async fn whole(
             Ok(piece) => {
                 heard.push(&piece);
                 gathering.push(&piece);
-                if gathering.has_failed() {
+                if gathering.has_failed() || heard.ended {
                     break;
                 }
             }
@@ -415,8 +429,9 @@ async fn whole(
             }
         }
     }
+    let pieces = heard.failure.is_none().then_some(pieces);
     let (text, ended) = heard.outcome();
-    line.end(text, ended).await;
+    tokio::join!(line.end(text, ended), to_the_end(pieces));
     gathering.finish()
 }
 

@@ -28,7 +28,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::{kind_of, open, reading};
-use crate::{App, Error, Request, context::Told, error::complain};
+use crate::{App, Error, Request, context::Told, error::complain, inference};
 
 /// How often it is looked whether a remote is due.
 const EVERY: Duration = Duration::from_secs(2);
@@ -292,12 +292,14 @@ async fn take(
     let allowed = remote.from_anyone
         || seen.heard_of_one(forge.may_write(&issue.author).await)?.unwrap_or(false);
     let number = i64::try_from(issue.number).unwrap_or(i64::MAX);
+    let title = inference::redacted(app, clean::line(&issue.title)).await?;
+    let mut body = clean::text(&issue.body);
+    body.text = inference::redacted(app, body.text).await?;
     let mut ctx = app.open(&request(app)).await?;
     if remotes::lock_issue(ctx.conn(), remote, number).await?.is_some() {
         return Ok(());
     }
     let (project, by) = (remote.project, remote.set_by);
-    let body = clean::text(&issue.body);
     let mut kept = WantedIssue {
         number,
         url: issue.url.chars().take(2000).collect(),
@@ -324,7 +326,6 @@ async fn take(
         }
         return Ok(());
     }
-    let title = clean::line(&issue.title);
     let wish = CreateTask {
         project_id: project,
         name: None,

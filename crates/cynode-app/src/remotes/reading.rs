@@ -17,6 +17,7 @@ use crate::{
     App, Request,
     context::Told,
     delivery::{self, FollowUp},
+    inference,
 };
 
 /// How far the clock of a forge may be behind ours.
@@ -147,6 +148,9 @@ async fn follow_up(
     wanted.truncate(MOST_REMARKS);
     if wanted.is_empty() && ignored.is_empty() {
         return Ok(());
+    }
+    for (_, remark) in &mut wanted {
+        remark.body = inference::redacted(app, std::mem::take(&mut remark.body)).await?;
     }
     let mut ctx = app.open(&request(app)).await?;
     let now = ctx.now;

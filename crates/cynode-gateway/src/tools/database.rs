@@ -1,7 +1,7 @@
 //! `db.*`: tasks, jobs, work units, projects, preferences. They read and change what the person whom the agent works for
 //! may read and change, inside the agent's project.
 
-use cynode_app::{preferences, projects, tasks, timeline, workflow::signals};
+use cynode_app::{inference, preferences, projects, tasks, timeline, workflow::signals};
 use cynode_core::{
     agents::ToolScope,
     budget::Budget,
@@ -305,10 +305,11 @@ async fn create_task(call: Invocation, body: NewTask) -> Result<Value, ToolError
 }
 
 async fn update_task(call: Invocation, body: UpdateTask) -> Result<Value, ToolError> {
-    let description = body
+    let mut description: Prose = body
         .description
         .parse()
         .map_err(|error| ToolError::invalid(format!("`description`: {error}")))?;
+    inference::without_secrets(&call.app, vec![&mut description]).await?;
     let id = body.task_id;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move { Ok(TaskView::from(tasks::describe(ctx, id, description).await?)) })
@@ -448,8 +449,9 @@ async fn effective(call: Invocation, OneTask { task_id }: OneTask) -> Result<Val
 pub(super) async fn instruct(
     call: Invocation,
     task: TaskId,
-    body: cynode_wire::timeline::Instruct,
+    mut body: cynode_wire::timeline::Instruct,
 ) -> Result<Value, ToolError> {
+    inference::without_secrets(&call.app, body.text.iter_mut().collect()).await?;
     let agent = call.agent.token;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move { signals::reply(ctx, agent, task, &body).await })

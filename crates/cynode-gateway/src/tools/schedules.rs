@@ -77,7 +77,7 @@ fn project(call: &Invocation) -> Result<ProjectId, ToolError> {
 
 async fn create(call: Invocation, body: Create) -> Result<Value, ToolError> {
     let zone = body.zone.unwrap_or_else(|| "UTC".to_owned());
-    let wanted = CreateSchedule {
+    let mut wanted = CreateSchedule {
         project_id: project(&call)?,
         name: body.name,
         when: When::Cron { expression: body.cron, zone },
@@ -85,6 +85,7 @@ async fn create(call: Invocation, body: Create) -> Result<Value, ToolError> {
         missed: Missed::Once,
         enabled: true,
     };
+    schedules::without_secrets(&call.app, &mut wanted.what).await?;
     let made = call.app.mutate(&call.request, |ctx| Box::pin(schedules::create(ctx, wanted)));
     value(&made.await?)
 }
