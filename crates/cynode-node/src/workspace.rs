@@ -275,8 +275,8 @@ pub(crate) async fn make(
     Ok(())
 }
 
-/// Whether the files of a commit fit into so many bytes. A small commit may have any number of files of any size, and nothing limits
-/// git on the host.
+/// Whether the files and directories of a commit fit into so many bytes. A small commit may have any number of them, files of any size,
+/// and nothing limits git on the host.
 async fn fits(
     host: &Host,
     workspace: &Path,
@@ -284,7 +284,7 @@ async fn fits(
     most: u64,
 ) -> Result<bool, WorkspaceError> {
     let mut list = git(host);
-    list.arg("-C").arg(workspace).args(["ls-tree", "-r", "-l", "-z", "--full-tree", commit]);
+    list.arg("-C").arg(workspace).args(["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit]);
     let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };
     Ok(host::pass("git ls-tree", list, PATIENCE, |piece| sizes.take(piece)).await?)
 }
@@ -298,7 +298,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// What a file takes at least.
+    /// What a file or a directory takes at least.
     const LEAST: u64 = 4096;
 
     /// Takes a piece of the list; whether everything fits so far.

@@ -122,21 +122,26 @@ async fn a_commit_whose_files_are_larger_than_the_disk_of_a_job_is_not_checked_o
     let base = repository(origin.path());
     // Small in the repository.
     let large = change(origin.path(), &base, "head -c 2000000 /dev/zero > large");
+    // The files alone would fit.
+    let many = "for d in $(seq 200); do mkdir $d; : > $d/f; done";
+    let many = change(origin.path(), &base, many);
     fake.serve_repository(origin.path());
     let machine = Machine::joined(&fake);
     let _running = machine.start();
-    let mut assignment = job(vec![say("never")]);
-    assignment.base = Some(large.clone());
-    assignment.work.sandbox.disk_mib = Some(1);
-    fake.give(assignment.clone());
-    let result = fake.result(assignment.job_id).await;
-    let why = format!(
-        "the files of the commit {large} need more than the 1048576 bytes of disk that the job has"
-    );
-    assert_eq!(
-        (result.outcome, result.result.stop.as_str(), result.result.summary),
-        (JobOutcome::Failed, "workspace", why)
-    );
+    for commit in [large, many] {
+        let mut assignment = job(vec![say("never")]);
+        assignment.base = Some(commit.clone());
+        assignment.work.sandbox.disk_mib = Some(1);
+        fake.give(assignment.clone());
+        let result = fake.result(assignment.job_id).await;
+        let why = format!(
+            "the files of the commit {commit} need more than the 1048576 bytes of disk that the job has"
+        );
+        assert_eq!(
+            (result.outcome, result.result.stop.as_str(), result.result.summary),
+            (JobOutcome::Failed, "workspace", why)
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,6 +175,41 @@ async fn what_is_only_said_to_be_in_the_files_is_not_in_the_commit() {
         "100644 .gitignore\n100644 README\n100644 kept.log\n100644 meant\n100755 run\n160000 sub";
     assert_eq!(tree, expected);
     assert_eq!(git(origin.path(), &["show", "back:README"]), "changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_hides_from_git_is_in_the_commit_as_files_and_no_program_of_it_runs() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    let base = change(
+        origin.path(),
+        &base,
+        "mkdir sub; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub",
+    );
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    // The filter would stand in the way of the bundle.
+    let script = "
+        git init --quiet api && echo x > api/f
+        git init --quiet whole && echo x > whole/f && git -C whole add f
+        git -C whole -c user.name=x -c user.email=x@x commit --quiet -m whole
+        git add whole && echo y > whole/f && echo '* filter=evil' > whole/.gitattributes
+        printf '[filter \"evil\"]\\nclean = mkdir /out/work.bundle\\n' >> whole/.git/config
+        echo shut > shut && chmod 000 shut
+        mkdir closed && echo x > closed/f && chmod 000 closed
+    ";
+    let mut assignment = job(vec![shell(script)]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    bring_back(&fake, origin.path(), &result.result);
+    let tree = git(origin.path(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", "back"]);
+    let expected = "100644 README\n100644 api/f\n100644 closed/f\n100644 shut\n160000 sub\n\
+                    100644 whole/.gitattributes\n100644 whole/f";
+    assert_eq!(tree, expected);
+    assert_eq!(git(origin.path(), &["show", "back:whole/f"]), "y");
 }
 
 #[tokio::test(flavor = "multi_thread")]
