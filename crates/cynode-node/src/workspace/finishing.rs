@@ -21,6 +21,8 @@ use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
 /// A repository inside of the repository is files like any others: git would run in it by its own settings, and take a commit of it that
 /// nobody has for all that is there. Only what was a submodule before the work stays one.
 /// When the history was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
+/// Git reads a commit and a directory as a whole, more than once: one that is far larger than any that is meant would fill the memory of
+/// whoever looks at it.
 /// Commits that were put together before the worker began are in its past, whatever the worker did to the merge.
 pub(crate) fn finishing(
     assignment: &Assignment,
@@ -107,6 +109,13 @@ fi
 git update-ref --no-deref "refs/heads/$branch" "$head"
 git symbolic-ref HEAD "refs/heads/$branch"
 if [ -n "$base" ]; then set -- "^$base"; else set --; fi
+git rev-list --objects --no-object-names --filter=blob:none "$head" "$@" |
+    git cat-file --batch-check='%(objectsize)' | while read -r size; do
+    if [ "$size" -gt 16777216 ]; then
+        echo "a commit or a directory of it is larger than 16777216 bytes" >&2
+        exit 65
+    fi
+done
 git bundle create --quiet /out/work.bundle "refs/heads/$branch" "$@"
 printf %s "$head" > /out/commit
 "#;

@@ -249,6 +249,28 @@ async fn what_a_job_does_to_its_repository_does_not_reach_the_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_says_more_than_anybody_could_read_is_not_taken() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let script = "
+        commit=$(head -c 20000000 /dev/zero | tr '\\0' x |
+            git -c user.name=x -c user.email=x@x commit-tree -p HEAD 'HEAD^{tree}')
+        git update-ref HEAD $commit
+    ";
+    let mut assignment = job(vec![shell(script), say("I wrote much.")]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await.result;
+    let why = "I wrote much.\n\nWhat was changed is lost: the work could not be put together: \
+               a commit or a directory of it is larger than 16777216 bytes.";
+    assert_eq!((result.commit, result.summary.as_str()), (None, why));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_required_commit_that_is_not_there_is_a_failure() {
     let fake = Fake::start().await;
     let machine = Machine::joined(&fake);
