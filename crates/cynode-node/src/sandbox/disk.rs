@@ -36,8 +36,8 @@ const FREE_FILES: u64 = 10_000;
 pub(super) struct Disk {
     pub(super) places: Vec<PathBuf>,
     pub(super) most: u64,
-    /// What must stay free on the file systems.
-    pub(super) floor: u64,
+    /// What must stay free on the file systems, if that ends the run.
+    pub(super) floor: Option<u64>,
     pub(super) group: Group,
 }
 
@@ -67,7 +67,8 @@ impl Disk {
     }
 
     fn is_low(&self) -> bool {
-        self.places.iter().any(|place| is_low(place, self.floor))
+        let low = |floor| self.places.iter().any(|place| is_low(place, floor));
+        self.floor.is_some_and(low)
     }
 
     fn fits(&self) -> bool {

@@ -404,6 +404,20 @@ async fn what_cannot_be_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_low_disk_ends_a_run_unless_it_saves_what_others_did() {
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    let low = Options { free_floor_bytes: u64::MAX, ..options(place.path()) };
+    let world = World { backend: backend(Kind::Bubblewrap, low), place };
+    // Long enough for somebody to look at the disk.
+    let mut job = shell("sleep 2");
+    job.binds = vec![world.workspace("job")];
+    assert_eq!(job.done(&world).await.ended.why, Why::Disk);
+    job.limits.despite_low_disk = true;
+    assert_eq!(job.done(&world).await.ended.why, Why::Exited);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_words_fills_no_memory_and_is_cut() {
     let world = World::new(Kind::Bubblewrap);
     let mut running = shell("head -c 300000000 /dev/zero; echo end").start(&world).await.unwrap();
