@@ -173,6 +173,17 @@ fn unlock(directory: &Path) {
     }
 }
 
+/// Removes what a fetch that was killed has written so far: it may be as large as all that it was to bring.
+fn clear_unfinished(objects: &Path) {
+    for folder in fs::read_dir(objects).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
 async fn fetch(
     host: &Host,
     path: &Path,
@@ -184,6 +195,7 @@ async fn fetch(
         let _ = fs::remove_file(path.join(lock));
     }
     unlock(&path.join("refs"));
+    clear_unfinished(&path.join("objects"));
     let mut fetch = git_in(host, path);
     // In the environment, which only this user can read; the command line is everybody's.
     let header = format!("Authorization: Bearer {}", origin.token.expose_secret());
