@@ -102,6 +102,7 @@ pub(crate) async fn mirror(
         checked_commit(commit)?;
     }
     let path = store.mirror(project);
+    store.use_mirror(project);
     if missing(host, &path, commits).await.is_empty() {
         return Ok(path);
     }

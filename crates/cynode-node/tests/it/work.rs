@@ -12,7 +12,7 @@ use crate::{
     fake::{Fake, World},
     program::{
         Machine, bring_back, change, git, job, no_process, repository, say, shell, sleep_forever,
-        some_process, write,
+        some_process, until, write,
     },
 };
 
@@ -382,7 +382,7 @@ async fn as_many_jobs_run_at_once_as_there_are_slots() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draining_node_and_one_without_room_take_no_jobs() {
+async fn a_draining_node_and_one_without_room_take_no_jobs_and_give_up_what_nobody_needs() {
     let fake = Fake::start().await;
     fake.world().draining = true;
     let machine = Machine::joined(&fake);
@@ -393,12 +393,17 @@ async fn a_draining_node_and_one_without_room_take_no_jobs() {
     fake.until("it is heard again", |world| (world.heartbeats > 1).then_some(())).await;
     drop(running);
     let full = Machine::joined(&fake).with(&["--disk-floor-mib", "4000000000"]);
+    let unused = full.state().join("mirrors/unused.git/objects");
+    std::fs::create_dir_all(&unused).unwrap();
     fake.world().draining = false;
     let running = full.start();
     let heard = fake.world().heartbeats;
     fake.give(assignment.clone());
     fake.until("it is heard", |world| (world.heartbeats > heard + 1).then_some(())).await;
     assert_eq!(fake.world().queue.len(), 1);
+    // What is only a copy and nobody needs makes room.
+    until(|| !unused.exists(), || "the unused mirror is gone".to_owned()).await;
+    full.cleared().await;
     drop(running);
     let _running = machine.start();
     assert_eq!(fake.result(assignment.job_id).await.outcome, JobOutcome::Succeeded);
