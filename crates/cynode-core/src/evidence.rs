@@ -489,6 +489,26 @@ pub fn is_test(path: &str) -> bool {
     code && (below || named)
 }
 
+/// Whether a file is no test and yet decides what tests find good: what they expect, or what they are given. A folder `spec` may as well
+/// hold what is to be built.
+pub fn is_expectation(path: &str) -> bool {
+    let below = path.split('/').rev().skip(1).any(|part| {
+        matches!(
+            part,
+            "tests"
+                | "test"
+                | "__tests__"
+                | "testing"
+                | "e2e"
+                | "__snapshots__"
+                | "snapshots"
+                | "golden"
+                | "testdata"
+        )
+    });
+    (below || path.ends_with(".snap")) && !is_test(path)
+}
+
 /// Tests that a change touched and nobody asked for: checks run with what they said before.
 pub fn put_back(touched: &[Touched], asked_for: &[String]) -> Vec<String> {
     let wanted = |file: &&Touched| {
@@ -539,7 +559,9 @@ pub fn odd(
             }
             How::Added | How::Changed | How::Removed => {}
         }
-        if !asked(&path) && checks.iter().any(definer) {
+        // Put back, they would fail whoever changed what is expected for a good reason.
+        let expectation = file.how != How::Added && is_expectation(&path);
+        if !asked(&path) && (expectation || checks.iter().any(definer)) {
             found.push(Odd::CheckTouched { path: path.clone() });
         }
         if let Some(line) = file.compared.as_ref().and_then(|it| it.marks) {

@@ -70,6 +70,7 @@ impl Most {
             disk_bytes,
             wall,
             tmp_bytes: disk_bytes.min(1024 * MIB),
+            despite_low_disk: false,
         }
     }
 

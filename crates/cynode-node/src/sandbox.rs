@@ -105,6 +105,8 @@ pub struct Limits {
     pub disk_bytes: u64,
     /// Each of /tmp and /dev/shm.
     pub tmp_bytes: u64,
+    /// Whether it goes on when too little is left on the disk: it is short, and what it saves would else be lost.
+    pub despite_low_disk: bool,
     /// Time.
     pub wall: Duration,
 }
@@ -119,6 +121,7 @@ impl Default for Limits {
             open_files: 4096,
             disk_bytes: 8 << 30,
             tmp_bytes: 1 << 30,
+            despite_low_disk: false,
             wall: Duration::from_hours(1),
         }
     }

@@ -16,6 +16,7 @@
 //! into `trash/`, so there are no half-removed jobs.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
@@ -24,6 +25,7 @@ use std::{
 
 use cynode_core::ids::{JobId, NodeId, ProjectId};
 use cynode_wire::nodes::{Assignment, NodeResult};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
@@ -123,6 +125,22 @@ impl Store {
     /// The mirror of a project.
     pub fn mirror(&self, project: ProjectId) -> PathBuf {
         self.root.join("mirrors").join(format!("{project}.git"))
+    }
+
+    /// Notes that the mirror of a project is used now.
+    pub(crate) fn use_mirror(&self, project: ProjectId) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        // One that is not there yet is as new when it is made.
+        let _ = rustix::fs::utimensat(CWD, self.mirror(project), &times, AtFlags::empty());
+    }
+
+    /// The mirror that was used longest ago, of those that are of no such project.
+    pub(crate) fn oldest_mirror(&self, but: &BTreeSet<ProjectId>) -> Option<PathBuf> {
+        let kept: BTreeSet<_> = but.iter().map(|project| self.mirror(*project)).collect();
+        let entries = fs::read_dir(self.root.join("mirrors")).into_iter().flatten().flatten();
+        let others = entries.map(|entry| entry.path()).filter(|path| !kept.contains(path));
+        others.min_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok())
     }
 
     /// Who the node is; none before it has joined.
@@ -364,5 +382,31 @@ fn replace(
     match path.parent() {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn the_mirror_that_was_used_longest_ago_is_found_and_none_that_is_needed() {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::open(root.path()).unwrap();
+        let projects = [1, 2, 3].map(|number| ProjectId::from_uuid(Uuid::from_u128(number)));
+        for (days, project) in projects.iter().enumerate() {
+            let path = store.mirror(*project);
+            fs::create_dir(&path).unwrap();
+            let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * days as u64);
+            File::open(&path).unwrap().set_modified(then).unwrap();
+        }
+        let oldest = |but: &[ProjectId]| store.oldest_mirror(&but.iter().copied().collect());
+        assert_eq!(oldest(&[]), Some(store.mirror(projects[0])));
+        assert_eq!(oldest(&projects[..1]), Some(store.mirror(projects[1])));
+        assert_eq!(oldest(&projects), None);
+        store.use_mirror(projects[0]);
+        assert_eq!(oldest(&[]), Some(store.mirror(projects[1])));
     }
 }

@@ -272,12 +272,32 @@ impl Supervisor {
             match self.roster.free() {
                 0 => {}
                 free if self.node.has_room() => return free,
-                _ => tracing::warn!(event = "disk.low", "no job is taken: too little disk is free"),
+                _ => {
+                    tracing::warn!(event = "disk.low", "no job is taken: too little disk is free");
+                    self.make_room();
+                }
             }
             tokio::select! {
                 () = fewer => {}
                 _ = look.tick() => {}
             }
+        }
+    }
+
+    /// Gives up the mirror that was used longest ago of those that no job needs, one at a time: it is only a copy, and its project may
+    /// be gone. Only whoever asks for room takes jobs, so that none that needs it comes meanwhile.
+    fn make_room(&self) {
+        let store = &self.node.store;
+        if !store.trash().is_empty() {
+            return;
+        }
+        let Some(mirror) = store.oldest_mirror(&self.roster.projects()) else { return };
+        match store.discard(&mirror) {
+            Ok(()) => {
+                tracing::info!(event = "mirror.given_up", path = %mirror.display(), "fetched again when it is needed");
+                self.trash.notify_one();
+            }
+            Err(error) => tracing::warn!(event = "mirror.kept", %error, "tried again later"),
         }
     }
 

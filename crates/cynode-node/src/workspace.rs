@@ -102,6 +102,7 @@ pub(crate) async fn mirror(
         checked_commit(commit)?;
     }
     let path = store.mirror(project);
+    store.use_mirror(project);
     if missing(host, &path, commits).await.is_empty() {
         return Ok(path);
     }
@@ -173,6 +174,17 @@ fn unlock(directory: &Path) {
     }
 }
 
+/// Removes what a fetch that was killed has written so far: it may be as large as all that it was to bring.
+fn clear_unfinished(objects: &Path) {
+    for folder in fs::read_dir(objects).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
 async fn fetch(
     host: &Host,
     path: &Path,
@@ -184,6 +196,7 @@ async fn fetch(
         let _ = fs::remove_file(path.join(lock));
     }
     unlock(&path.join("refs"));
+    clear_unfinished(&path.join("objects"));
     let mut fetch = git_in(host, path);
     // In the environment, which only this user can read; the command line is everybody's.
     let header = format!("Authorization: Bearer {}", origin.token.expose_secret());
@@ -275,8 +288,8 @@ pub(crate) async fn make(
     Ok(())
 }
 
-/// Whether the files of a commit fit into so many bytes. A small commit may have any number of files of any size, and nothing limits
-/// git on the host.
+/// Whether the files and directories of a commit fit into so many bytes. A small commit may have any number of them, files of any size,
+/// and nothing limits git on the host.
 async fn fits(
     host: &Host,
     workspace: &Path,
@@ -284,7 +297,7 @@ async fn fits(
     most: u64,
 ) -> Result<bool, WorkspaceError> {
     let mut list = git(host);
-    list.arg("-C").arg(workspace).args(["ls-tree", "-r", "-l", "-z", "--full-tree", commit]);
+    list.arg("-C").arg(workspace).args(["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit]);
     let mut sizes = Sizes { left: most, head: Vec::new(), in_name: false };
     Ok(host::pass("git ls-tree", list, PATIENCE, |piece| sizes.take(piece)).await?)
 }
@@ -298,7 +311,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// What a file takes at least.
+    /// What a file or a directory takes at least.
     const LEAST: u64 = 4096;
 
     /// Takes a piece of the list; whether everything fits so far.

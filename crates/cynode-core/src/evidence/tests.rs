@@ -215,6 +215,29 @@ fn a_change_answers_for_files_that_take_a_check_over_and_for_what_stands_behind_
 }
 
 #[test]
+fn a_change_answers_for_what_tests_expect_unless_it_is_new_or_asked_for() {
+    let paths = [
+        "tests/data.json",
+        "tests/it/snapshots/it__sum.snap",
+        "src/__snapshots__/app.test.tsx.snap",
+        "web/golden/page.html",
+        "pkg/testdata/out.txt",
+        "e2e/expected",
+        "src/sum.snap",
+    ];
+    let how = |how: How| paths.map(|path| touched(path, how, "1", "2")).to_vec();
+    let own = paths.map(|path| Odd::CheckTouched { path: path.into() });
+    assert_eq!(odd(&how(How::Changed), &[], &[], &[]), own);
+    assert_eq!(odd(&how(How::Removed), &[], &[], &[]), own);
+    assert_eq!(odd(&how(How::Added), &[], &[], &[]), []);
+    assert_eq!(odd(&how(How::Changed), &[], &[], &paths.map(str::to_owned)), []);
+    assert_eq!(put_back(&how(How::Changed), &[]), [""; 0]);
+    let others =
+        ["tests/sum.py", "spec/api.yaml", "docs/testing.md", "src/contest/a.json", "tests"];
+    assert_eq!(others.map(is_expectation), [false; 5]);
+}
+
+#[test]
 fn programs_of_the_repository_are_found_in_what_runs_them() {
     let text = "test: build\n\t@sh ./check.sh && scripts/ci --fast\n\tgcc -o sum src/sum.c ../up.sh /bin/sh\n";
     assert_eq!(scripts_in(text), ["check.sh", "scripts/ci"]);

@@ -7,7 +7,7 @@ use tokio::{io::AsyncReadExt, time::Instant};
 use super::{Job, JobRuns};
 use crate::{
     node::Node,
-    sandbox::{Bind, Ended, Running, SandboxError, Why},
+    sandbox::{Bind, Ended, Limits, Running, SandboxError, Why},
     store::{self, StoreError},
     workers::Runs,
 };
@@ -56,6 +56,8 @@ pub(super) async fn aside(
         None => (node.backend(needs).ok_or(AsideError::NoSandbox)?, needs.image.clone()),
     };
     let limits = node.settings.most.limits(needs, WITHIN);
+    // When the disk is low, runs of workers are ended, and this saves what they did.
+    let limits = Limits { despite_low_disk: true, ..limits };
     let runs = JobRuns::new(backend, job.id().to_string(), limits, Instant::now() + WITHIN)
         .in_image(image)
         .with_folders(&job.dir, out.clone());

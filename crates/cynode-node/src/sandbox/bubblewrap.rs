@@ -270,7 +270,7 @@ pub(super) fn disk(ground: &Ground, run: &Run<'_>, group: &super::cgroups::Group
             .map(|bind| bind.host.clone())
             .collect(),
         most: run.limits.disk_bytes,
-        floor: ground.options.free_floor_bytes,
+        floor: (!run.limits.despite_low_disk).then_some(ground.options.free_floor_bytes),
         group: group.clone(),
     }
 }

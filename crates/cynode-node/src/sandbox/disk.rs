@@ -3,7 +3,8 @@
 
 use std::{
     collections::HashSet,
-    fs, io,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -25,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SHARE: u32 = 20;
 /// Between two counts, at most: in this time a job outruns its quota.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// Most pieces that all processes of a run have mapped. Each takes its time to look at; a run with more hides something.
+const MOST_MAPPINGS: u32 = 2_000_000;
 /// How many files must still fit on a file system.
 const FREE_FILES: u64 = 10_000;
 
@@ -33,8 +36,8 @@ const FREE_FILES: u64 = 10_000;
 pub(super) struct Disk {
     pub(super) places: Vec<PathBuf>,
     pub(super) most: u64,
-    /// What must stay free on the file systems.
-    pub(super) floor: u64,
+    /// What must stay free on the file systems, if that ends the run.
+    pub(super) floor: Option<u64>,
     pub(super) group: Group,
 }
 
@@ -64,11 +67,12 @@ impl Disk {
     }
 
     fn is_low(&self) -> bool {
-        self.places.iter().any(|place| is_low(place, self.floor))
+        let low = |floor| self.places.iter().any(|place| is_low(place, floor));
+        self.floor.is_some_and(low)
     }
 
     fn fits(&self) -> bool {
-        let mut count = Count { left: self.most, seen: HashSet::new() };
+        let mut count = Count::new(self.most);
         self.places.iter().all(|place| count.tree(place)) && count.open_files(&self.group)
     }
 }
@@ -93,9 +97,15 @@ struct Count {
     left: u64,
     /// Files with several names count once.
     seen: HashSet<(u64, u64)>,
+    /// How many pieces may still be mapped.
+    mappings: u32,
 }
 
 impl Count {
+    fn new(most: u64) -> Self {
+        Self { left: most, seen: HashSet::new(), mappings: MOST_MAPPINGS }
+    }
+
     /// Whether a tree fits into what is left. What vanishes meanwhile counts nothing; what cannot be looked at does not fit.
     fn tree(&mut self, root: &Path) -> bool {
         let mut open = vec![(root.to_owned(), 0)];
@@ -122,22 +132,48 @@ impl Count {
         true
     }
 
-    /// Files that have no name any more but are still open take their space too.
+    /// Files that have no name any more but are still open, or were closed and are still mapped, take their space too.
     fn open_files(&mut self, group: &Group) -> bool {
-        for process in group.processes() {
-            let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { continue };
-            for file in files.flatten() {
-                if let Ok(meta) = fs::metadata(file.path())
-                    && meta.is_file()
-                    && meta.nlink() == 0
-                    && self.seen.insert((meta.dev(), meta.ino()))
-                    && !self.subtract(meta.blocks() * 512)
-                {
-                    return false;
-                }
+        let threads: Vec<_> = group.processes().into_iter().filter_map(thread_of).collect();
+        threads.into_iter().all(|thread| self.opened(thread) && self.mapped(thread))
+    }
+
+    fn opened(&mut self, thread: i32) -> bool {
+        let files = fs::read_dir(format!("/proc/{thread}/fd")).into_iter().flatten().flatten();
+        for file in files {
+            if let Ok(meta) = fs::metadata(file.path())
+                && !self.nameless(&meta)
+            {
+                return false;
             }
         }
         true
+    }
+
+    /// Only root can look at them.
+    fn mapped(&mut self, thread: i32) -> bool {
+        let Ok(maps) = File::open(format!("/proc/{thread}/maps")) else { return true };
+        for line in BufReader::new(maps).split(b'\n') {
+            // It has ended.
+            let Ok(line) = line else { break };
+            let Some(left) = self.mappings.checked_sub(1) else { return false };
+            self.mappings = left;
+            let Some(piece) = deleted(&line) else { continue };
+            let path = format!("/proc/{thread}/map_files/{piece}");
+            if let Ok(meta) = fs::metadata(&path)
+                && !is_in_memory(&path)
+                && !self.nameless(&meta)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn nameless(&mut self, meta: &fs::Metadata) -> bool {
+        let counts =
+            meta.is_file() && meta.nlink() == 0 && self.seen.insert((meta.dev(), meta.ino()));
+        !counts || self.subtract(meta.blocks() * 512)
     }
 
     fn take(&mut self, meta: &fs::Metadata) -> bool {
@@ -156,12 +192,32 @@ impl Count {
     }
 }
 
+/// A thread of a process that lives: once the first has ended, it shows nothing of what the others have.
+fn thread_of(process: i32) -> Option<i32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut numbers = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
+    numbers.find(|thread| fs::read_link(format!("/proc/{thread}/exe")).is_ok())
+}
+
+/// The piece of memory in a line of what a process has mapped, as the files of such pieces are called, if it is of a file without a name.
+fn deleted(line: &[u8]) -> Option<String> {
+    let line = line.strip_suffix(b" (deleted)")?;
+    let piece = std::str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
+    let (from, to) = piece.split_once('-')?;
+    Some(format!("{}-{}", from.trim_start_matches('0'), to.trim_start_matches('0')))
+}
+
+/// Whether a file lies in memory, which has a limit of its own: in a tmpfs, or shared between processes without any name.
+fn is_in_memory(path: &str) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == 0x0102_1994)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn fits(place: &Path, most: u64) -> bool {
-        Count { left: most, seen: HashSet::new() }.tree(place)
+        Count::new(most).tree(place)
     }
 
     #[test]
@@ -205,6 +261,15 @@ mod tests {
         fs::hard_link(place.path().join("one"), place.path().join("two")).unwrap();
         std::os::unix::fs::symlink("/", place.path().join("all")).unwrap();
         assert!(fits(place.path(), 150_000));
+    }
+
+    #[test]
+    fn what_is_mapped_of_a_file_without_a_name_is_found_by_the_name_of_its_piece() {
+        let line = |path: &str| format!("00400000-0f000000 rw-s 00000000 fe:00 7     {path}");
+        let found =
+            ["/work/a b (deleted)", "/work/a", ""].map(|path| deleted(line(path).as_bytes()));
+        assert_eq!(found, [Some("400000-f000000".to_owned()), None, None]);
+        assert_eq!(deleted(b"\xff (deleted)"), None);
     }
 
     #[test]

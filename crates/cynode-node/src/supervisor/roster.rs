@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use cynode_core::{ids::JobId, sync::lock};
+use cynode_core::{
+    ids::{JobId, ProjectId},
+    sync::lock,
+};
 use cynode_wire::nodes::{Heartbeat, HeartbeatAnswer, JobInstruction};
 use tokio::sync::{Notify, futures::Notified};
 use uuid::Uuid;
@@ -111,6 +114,12 @@ impl Roster {
     /// The names of jobs that may have sandboxes.
     pub(super) fn running(&self) -> Vec<String> {
         self.started().iter().map(|job| job.id().to_string()).collect()
+    }
+
+    /// The projects that jobs are of.
+    pub(super) fn projects(&self) -> BTreeSet<ProjectId> {
+        let inner = lock(&self.inner);
+        inner.jobs.values().map(|entry| entry.job.assignment().project_id).collect()
     }
 
     /// How many more jobs may be taken.

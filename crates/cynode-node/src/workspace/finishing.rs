@@ -18,7 +18,11 @@ use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
 /// The program that puts the work together, inside the sandbox, and what it is told.
 ///
 /// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes, grafts and marks of the index are replaced.
+/// A repository inside of the repository is files like any others: git would run in it by its own settings, and take a commit of it that
+/// nobody has for all that is there. Only what was a submodule before the work stays one.
 /// When the history was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
+/// Git reads a commit and a directory as a whole, more than once: one that is far larger than any that is meant would fill the memory of
+/// whoever looks at it.
 /// Commits that were put together before the worker began are in its past, whatever the worker did to the merge.
 pub(crate) fn finishing(
     assignment: &Assignment,
@@ -51,6 +55,10 @@ if [ -L .git ] || [ ! -d .git ]; then
     echo "the workspace has no repository any more" >&2
     exit 65
 fi
+# What the job has closed to itself is its work too.
+find . -type d ! -perm -700 -exec chmod u+rwx {} \; || true
+find . -type f ! -perm -400 -exec chmod u+r {} + || true
+find . -path ./.git -prune -o -name '.[Gg][Ii][Tt]' -prune -exec rm -rf {} +
 format=$(git config --file .git/config --get extensions.objectFormat || true)
 rm -rf .git/config .git/config.worktree .git/hooks .git/info .git/commondir .git/objects/info/alternates
 rm -f .git/*.lock .git/shallow .git/MERGE_HEAD .git/CHERRY_PICK_HEAD .git/REVERT_HEAD
@@ -60,9 +68,17 @@ parent=$(git rev-parse --quiet --verify 'HEAD^{commit}' || true)
 if [ "$worked" = nobody ]; then
     tree=$(git rev-parse 'HEAD^{tree}')
 else
-    # The same entries without any mark: what is said not to be in the files would else stay in the tree.
+    # The same entries without any mark: what is said not to be in the files would else stay in the tree. Of submodules, those that
+    # were there before. Names with odd characters are quoted in both lists.
+    tab=$(printf '\t')
+    links=$(for commit in $base "$@"; do git ls-tree -r --full-tree "$commit"; done | grep '^160000 ' | cut -f 2)
     rm -rf .git/index.new
-    git ls-files --stage -z | GIT_INDEX_FILE=/work/.git/index.new git update-index -z --index-info
+    {
+        git ls-files --stage | grep -v '^160000 ' || true
+        git ls-files --stage | { grep '^160000 ' || true; } | while IFS= read -r entry; do
+            ! printf '%s\n' "$links" | grep -qxF -e "${entry#*"$tab"}" || printf '%s\n' "$entry"
+        done
+    } | GIT_INDEX_FILE=/work/.git/index.new git update-index --index-info
     rm -rf .git/index
     [ ! -e .git/index.new ] || mv .git/index.new .git/index
     git add --all
@@ -93,6 +109,13 @@ fi
 git update-ref --no-deref "refs/heads/$branch" "$head"
 git symbolic-ref HEAD "refs/heads/$branch"
 if [ -n "$base" ]; then set -- "^$base"; else set --; fi
+git rev-list --objects --no-object-names --filter=blob:none "$head" "$@" |
+    git cat-file --batch-check='%(objectsize)' | while read -r size; do
+    if [ "$size" -gt 16777216 ]; then
+        echo "a commit or a directory of it is larger than 16777216 bytes" >&2
+        exit 65
+    fi
+done
 git bundle create --quiet /out/work.bundle "refs/heads/$branch" "$@"
 printf %s "$head" > /out/commit
 "#;

@@ -80,7 +80,16 @@ async fn killed_while_the_repository_is_fetched() {
     scene.fake.give(assignment.clone());
     let running = scene.machine.start();
     scene.kill_when_held(running).await;
+    // As git leaves behind what it has not got all of.
+    let mut mirrors = std::fs::read_dir(scene.machine.state().join("mirrors")).unwrap();
+    let objects = mirrors.next().unwrap().unwrap().path().join("objects");
+    let left = ["pack/tmp_pack_a1b2c3", "ab/tmp_obj_a1b2c3"].map(|name| objects.join(name));
+    for path in &left {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "half").unwrap();
+    }
     scene.comes_to_one_result(&assignment).await;
+    assert_eq!(left.map(|path| path.exists()), [false, false]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,6 +40,7 @@ in_both! {
     too_much_memory_ends_the_command
     too_much_time_ends_the_run
     too_much_on_disk_ends_the_run
+    too_much_in_files_that_are_only_mapped_ends_the_run
     a_file_that_is_too_large_is_cut_off
     too_many_processes_are_refused_to_the_job_alone
     to_kill_is_to_kill_all_of_it
@@ -203,6 +204,25 @@ async fn too_much_time_ends_the_run(world: World) {
 async fn too_much_on_disk_ends_the_run(world: World) {
     let mut job =
         shell("for i in $(seq 1 1000); do head -c 1000000 /dev/zero >/work/$i; done; sleep 60");
+    job.binds = vec![world.workspace("job")];
+    assert_eq!(job.done(&world).await.ended.why, Why::Disk);
+}
+
+async fn too_much_in_files_that_are_only_mapped_ends_the_run(world: World) {
+    let script = "
+import ctypes, os, time
+mmap = ctypes.CDLL(None).mmap
+mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for _ in range(100):
+    file = os.open('/work/file', os.O_RDWR | os.O_CREAT)
+    os.write(file, b'x' * 1000000)
+    mmap(None, 4096, 1, 1, file, 0)
+    os.unlink('/work/file')
+    os.close(file)
+time.sleep(60)
+";
+    let mut job = shell("");
+    job.argv = ["/usr/bin/python3", "-c", script].map(str::to_owned).to_vec();
     job.binds = vec![world.workspace("job")];
     assert_eq!(job.done(&world).await.ended.why, Why::Disk);
 }
@@ -381,6 +401,20 @@ async fn what_cannot_be_is_refused() {
     crooked.binds[0].inside = "/work/../etc".into();
     assert!(matches!(crooked.start(&world).await, Err(SandboxError::Refused(_))));
     assert_eq!(world.left(), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_low_disk_ends_a_run_unless_it_saves_what_others_did() {
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    let low = Options { free_floor_bytes: u64::MAX, ..options(place.path()) };
+    let world = World { backend: backend(Kind::Bubblewrap, low), place };
+    // Long enough for somebody to look at the disk.
+    let mut job = shell("sleep 2");
+    job.binds = vec![world.workspace("job")];
+    assert_eq!(job.done(&world).await.ended.why, Why::Disk);
+    job.limits.despite_low_disk = true;
+    assert_eq!(job.done(&world).await.ended.why, Why::Exited);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use crate::{
     fake::{Fake, World},
     program::{
         Machine, bring_back, change, git, job, no_process, repository, say, shell, sleep_forever,
-        some_process, write,
+        some_process, until, write,
     },
 };
 
@@ -122,21 +122,26 @@ async fn a_commit_whose_files_are_larger_than_the_disk_of_a_job_is_not_checked_o
     let base = repository(origin.path());
     // Small in the repository.
     let large = change(origin.path(), &base, "head -c 2000000 /dev/zero > large");
+    // The files alone would fit.
+    let many = "for d in $(seq 200); do mkdir $d; : > $d/f; done";
+    let many = change(origin.path(), &base, many);
     fake.serve_repository(origin.path());
     let machine = Machine::joined(&fake);
     let _running = machine.start();
-    let mut assignment = job(vec![say("never")]);
-    assignment.base = Some(large.clone());
-    assignment.work.sandbox.disk_mib = Some(1);
-    fake.give(assignment.clone());
-    let result = fake.result(assignment.job_id).await;
-    let why = format!(
-        "the files of the commit {large} need more than the 1048576 bytes of disk that the job has"
-    );
-    assert_eq!(
-        (result.outcome, result.result.stop.as_str(), result.result.summary),
-        (JobOutcome::Failed, "workspace", why)
-    );
+    for commit in [large, many] {
+        let mut assignment = job(vec![say("never")]);
+        assignment.base = Some(commit.clone());
+        assignment.work.sandbox.disk_mib = Some(1);
+        fake.give(assignment.clone());
+        let result = fake.result(assignment.job_id).await;
+        let why = format!(
+            "the files of the commit {commit} need more than the 1048576 bytes of disk that the job has"
+        );
+        assert_eq!(
+            (result.outcome, result.result.stop.as_str(), result.result.summary),
+            (JobOutcome::Failed, "workspace", why)
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,6 +178,41 @@ async fn what_is_only_said_to_be_in_the_files_is_not_in_the_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_hides_from_git_is_in_the_commit_as_files_and_no_program_of_it_runs() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    let base = change(
+        origin.path(),
+        &base,
+        "mkdir sub; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub",
+    );
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    // The filter would stand in the way of the bundle.
+    let script = "
+        git init --quiet api && echo x > api/f
+        git init --quiet whole && echo x > whole/f && git -C whole add f
+        git -C whole -c user.name=x -c user.email=x@x commit --quiet -m whole
+        git add whole && echo y > whole/f && echo '* filter=evil' > whole/.gitattributes
+        printf '[filter \"evil\"]\\nclean = mkdir /out/work.bundle\\n' >> whole/.git/config
+        echo shut > shut && chmod 000 shut
+        mkdir closed && echo x > closed/f && chmod 000 closed
+    ";
+    let mut assignment = job(vec![shell(script)]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    bring_back(&fake, origin.path(), &result.result);
+    let tree = git(origin.path(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", "back"]);
+    let expected = "100644 README\n100644 api/f\n100644 closed/f\n100644 shut\n160000 sub\n\
+                    100644 whole/.gitattributes\n100644 whole/f";
+    assert_eq!(tree, expected);
+    assert_eq!(git(origin.path(), &["show", "back:whole/f"]), "y");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_job_does_to_its_repository_does_not_reach_the_result() {
     let fake = Fake::start().await;
     let origin = tempfile::tempdir().unwrap();
@@ -206,6 +246,28 @@ async fn what_a_job_does_to_its_repository_does_not_reach_the_result() {
     assert_eq!(git(origin.path(), &["rev-parse", "back^"]), base);
     assert_eq!(git(origin.path(), &["ls-tree", "--name-only", "back"]), "mine");
     assert_eq!(git(origin.path(), &["show", "back:mine"]), "mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_says_more_than_anybody_could_read_is_not_taken() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let script = "
+        commit=$(head -c 20000000 /dev/zero | tr '\\0' x |
+            git -c user.name=x -c user.email=x@x commit-tree -p HEAD 'HEAD^{tree}')
+        git update-ref HEAD $commit
+    ";
+    let mut assignment = job(vec![shell(script), say("I wrote much.")]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await.result;
+    let why = "I wrote much.\n\nWhat was changed is lost: the work could not be put together: \
+               a commit or a directory of it is larger than 16777216 bytes.";
+    assert_eq!((result.commit, result.summary.as_str()), (None, why));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,7 +382,7 @@ async fn as_many_jobs_run_at_once_as_there_are_slots() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draining_node_and_one_without_room_take_no_jobs() {
+async fn a_draining_node_and_one_without_room_take_no_jobs_and_give_up_what_nobody_needs() {
     let fake = Fake::start().await;
     fake.world().draining = true;
     let machine = Machine::joined(&fake);
@@ -331,12 +393,17 @@ async fn a_draining_node_and_one_without_room_take_no_jobs() {
     fake.until("it is heard again", |world| (world.heartbeats > 1).then_some(())).await;
     drop(running);
     let full = Machine::joined(&fake).with(&["--disk-floor-mib", "4000000000"]);
+    let unused = full.state().join("mirrors/unused.git/objects");
+    std::fs::create_dir_all(&unused).unwrap();
     fake.world().draining = false;
     let running = full.start();
     let heard = fake.world().heartbeats;
     fake.give(assignment.clone());
     fake.until("it is heard", |world| (world.heartbeats > heard + 1).then_some(())).await;
     assert_eq!(fake.world().queue.len(), 1);
+    // What is only a copy and nobody needs makes room.
+    until(|| !unused.exists(), || "the unused mirror is gone".to_owned()).await;
+    full.cleared().await;
     drop(running);
     let _running = machine.start();
     assert_eq!(fake.result(assignment.job_id).await.outcome, JobOutcome::Succeeded);

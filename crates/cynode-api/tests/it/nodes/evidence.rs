@@ -405,6 +405,26 @@ async fn more_than_anybody_reads_is_not_listed_and_said_to_be_more() {
 }
 
 #[tokio::test]
+async fn a_change_answers_for_what_tests_expect_and_not_for_what_new_ones_do() {
+    let base = [("tests/expected.json", "1\n"), ("src/sum.snap", "1\n"), ("src/a.py", "a = 1\n")];
+    let files = [
+        ("tests/expected.json", Some("2\n")),
+        ("tests/new.json", Some("2\n")),
+        ("src/sum.snap", None),
+        ("src/a.py", Some("a = 2\n")),
+    ];
+    let mut brought = Brought::over(&base, &["a"], payload(), &files).await;
+    assert_eq!(
+        brought.odd("a").await,
+        json!([
+            { "odd": "check_touched", "path": "src/sum.snap" },
+            { "odd": "check_touched", "path": "tests/expected.json" },
+        ])
+    );
+    assert_eq!(brought.end(Value::Null).await, (422, 0));
+}
+
+#[tokio::test]
 async fn a_file_that_git_would_have_to_read_whole_is_not_looked_at_and_that_is_said() {
     let large = "\0".repeat(33 << 20);
     let files = [("large.bin", Some(large.as_str())), ("b.txt", Some("<<<<<<< ours\n"))];

@@ -122,6 +122,7 @@ impl Wish {
                 open_files: 1024,
                 disk_bytes: 96 << 20,
                 tmp_bytes: 32 << 20,
+                despite_low_disk: false,
                 wall: Duration::from_mins(2),
             },
         }
