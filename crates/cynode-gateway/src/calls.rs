@@ -29,7 +29,10 @@ use cynode_policy::{
     gate::{self, decide},
     reasons::Reason,
 };
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -73,7 +76,24 @@ pub(crate) struct Admitted {
     entry: Entry,
     started: Instant,
     trace: TraceId,
-    state: Option<String>,
+    round: Round,
+}
+
+/// One round of a call that may take several.
+struct Round {
+    /// What the states of the call are good for.
+    binding: Vec<u8>,
+    /// What is passed on besides the arguments.
+    earlier: Earlier,
+}
+
+/// What goes to a tool's server besides the arguments: what belongs to an earlier round.
+#[derive(Debug, Default)]
+struct Earlier {
+    /// The server's own state, as it wrote it.
+    state: Option<Box<RawValue>>,
+    /// Answers to what the server asked, as the caller wrote them.
+    responses: Option<Box<RawValue>>,
 }
 
 /// Says that nobody waits for a call any more, and whether they said so or just went.
@@ -171,14 +191,15 @@ impl Inner {
                 return no(entry, reason, None).await;
             }
         };
-        let upstream_state = match self.opened_state(&call, &known, &tool, &arguments) {
-            Ok(state) => state,
+        let round = match self.round(&call, &known, &tool, &arguments) {
+            Ok(round) => round,
             Err(failure) => {
                 entry.reason = "bad_state".into();
                 let failure = failure.of(Some(request.id.clone()));
                 return Decided::Over(self.end_at_once(entry, Err(failure)).await);
             }
         };
+        let exact = self.exact(&mut entry, &call, &round.earlier).unwrap_or(arguments);
         // A person's yes is used up last, when nothing else can say no.
         if let Some(rules) = wanting {
             let asked = Asked {
@@ -186,12 +207,12 @@ impl Inner {
                 project: known.agent.project,
                 task: known.agent.task,
                 tool: tool.definition.name.to_string(),
-                arguments: arguments.0,
+                arguments: exact.0,
                 // The same name with another definition, or of another server, is another tool.
                 policy: Plain::of(&[entry.policy, tool.digest.0, server_of(&tool)].concat()).0,
                 rules: rules.clone(),
             };
-            match self.approved(&asked, &call, id, trace, &request).await {
+            match self.approved(&asked, &call, &round, id, trace, &request).await {
                 Ok(()) => entry.rules = clipped(rules),
                 Err(Unapproved::Refused(reason)) => {
                     entry.rules = clipped(rules);
@@ -220,7 +241,7 @@ impl Inner {
             entry,
             started,
             trace,
-            state: upstream_state,
+            round,
         }))
     }
 
@@ -323,12 +344,14 @@ impl Inner {
         &self,
         asked: &Asked,
         call: &envelope::Call,
+        round: &Round,
         id: CallId,
         trace: TraceId,
         request: &envelope::Request,
     ) -> Result<(), Unapproved> {
         let about = Request { caller: None, trace, attempt: None };
-        let found = approvals::seek(&self.app, &about, asked, call.raw.get(), id).await;
+        let seen = round.earlier.beside(&call.raw);
+        let found = approvals::seek(&self.app, &about, asked, &seen, id).await;
         match found {
             Ok(Standing::Spent(_)) => Ok(()),
             Ok(Standing::Refused(_)) => Err(Unapproved::Refused(Reason::NotApproved)),
@@ -345,7 +368,7 @@ impl Inner {
                     let state = states::seal(
                         &self.keys,
                         StateKind::Approval,
-                        &binding(asked),
+                        &round.binding,
                         "",
                         approval.expires_at,
                     );
@@ -380,25 +403,62 @@ impl Inner {
         }
     }
 
-    /// The state of an earlier round, if it was given to this agent for this very call.
-    fn opened_state(
+    /// What a call brings of an earlier round, if that was given to this agent for this very call.
+    fn round(
         &self,
         call: &envelope::Call,
         known: &Known,
         tool: &Tool,
         arguments: &Digest,
-    ) -> Result<Option<String>, Failure> {
-        let Some(state) = &call.state else { return Ok(None) };
+    ) -> Result<Round, Failure> {
         let binding =
             bind(known.agent.token.as_uuid(), tool.definition.name.as_str(), &arguments.0);
+        let responses = call.responses.clone();
+        let Some(state) = &call.state else {
+            return Ok(Round { binding, earlier: Earlier { state: None, responses } });
+        };
         let now = self.app.environment().now();
-        match states::open(&self.keys, state, &binding, now) {
-            Some((StateKind::Upstream, inner)) => Ok(Some(inner)),
-            Some((StateKind::Approval, _)) => Ok(None),
-            None => Err(Failure::bad(
+        let earlier = match states::open(&self.keys, state, &binding, now) {
+            Some((StateKind::Upstream, inner)) => {
+                Some(Earlier { state: to_raw_value(&inner).ok(), responses })
+            }
+            // What comes with it answers our own question, and is no business of the server.
+            Some((StateKind::Approval, _)) => Some(Earlier::default()),
+            None => None,
+        };
+        let earlier = earlier.ok_or_else(|| {
+            Failure::bad(
                 code::INVALID_PARAMS,
                 "`requestState` is not one that was given for this call",
-            )),
+            )
+        })?;
+        Ok(Round { binding, earlier })
+    }
+
+    /// What goes to a server besides the arguments is part of what is approved and recorded. Gives the digest of all of it.
+    fn exact(&self, entry: &mut Entry, call: &envelope::Call, earlier: &Earlier) -> Option<Digest> {
+        let Earlier { state, responses } = earlier;
+        if state.is_none() && responses.is_none() {
+            return None;
+        }
+        let parts = [Some(&*call.raw), responses.as_deref(), state.as_deref()];
+        // No JSON holds a zero byte: where each of them ends is never in doubt.
+        let exact = parts.map(|part| part.map_or("", RawValue::get)).join("\0");
+        let digest = self.keys.digest().digest(exact.as_bytes());
+        entry.arguments = Some(digest);
+        entry.arguments_size = size(&exact);
+        Some(digest)
+    }
+}
+
+impl Earlier {
+    /// What is carried out, as a person is shown it.
+    fn beside(&self, arguments: &RawValue) -> String {
+        match &self.responses {
+            None => arguments.get().to_owned(),
+            Some(responses) => {
+                format!("{{\"arguments\":{arguments},\"inputResponses\":{responses}}}")
+            }
         }
     }
 }
@@ -415,10 +475,6 @@ fn server_of(tool: &Tool) -> [u8; 32] {
 enum Unapproved {
     Refused(Reason),
     Asked(Value),
-}
-
-fn binding(asked: &Asked) -> Vec<u8> {
-    bind(asked.agent.as_uuid(), &asked.tool, &asked.arguments)
 }
 
 /// What a state is good for: one agent, one tool, one set of arguments.
@@ -605,12 +661,9 @@ impl Admitted {
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Went {
         let parent = TraceParent { trace: self.trace, span: self.span(), flags: 1 }.to_string();
-        let state = self
-            .state
-            .as_ref()
-            .and_then(|state| RawValue::from_string(json!(state).to_string()).ok());
-        let input = (self.call.responses.is_some() || state.is_some()).then_some(upstream::Input {
-            responses: self.call.responses.as_deref(),
+        let Earlier { state, responses } = &self.round.earlier;
+        let input = (responses.is_some() || state.is_some()).then_some(upstream::Input {
+            responses: responses.as_deref(),
             state: state.as_deref(),
         });
         let call = upstream::Call {
@@ -695,13 +748,10 @@ impl Admitted {
             );
         };
         if let Some(Value::String(state)) = asked.get("requestState") {
-            let now = self.inner.app.environment().now();
-            let arguments = self.entry.arguments.map(|digest| digest.0).unwrap_or_default();
-            let name = self.tool.definition.name.as_str();
-            let binding = bind(self.known.agent.token.as_uuid(), name, &arguments);
-            let until = now + time::Duration::minutes(30);
+            let until = self.inner.app.environment().now() + time::Duration::minutes(30);
+            let (keys, binding) = (&self.inner.keys, &self.round.binding);
             asked["requestState"] =
-                json!(states::seal(&self.inner.keys, StateKind::Upstream, &binding, state, until));
+                json!(states::seal(keys, StateKind::Upstream, binding, state, until));
         }
         let said = Ok(answers::result(&self.id, &asked.to_string()));
         Went { outcome: Outcome::Success, reason: "input_required", said }

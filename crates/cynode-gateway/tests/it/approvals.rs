@@ -10,6 +10,7 @@ use crate::{
 };
 
 const RULE: &str = "forbid (principal, action == Action::\"artifact.put\", resource);";
+const ASK_RULE: &str = "forbid (principal, action == Action::\"ext.todo.ask\", resource);";
 
 fn put(bench: &Bench, text: &str) -> Value {
     json!({ "task_id": bench.task, "name": "a.txt", "media_type": "text/plain", "text": text })
@@ -251,6 +252,41 @@ async fn a_servers_own_question_goes_to_the_caller_and_its_state_comes_back_only
     assert_eq!(other.verdict(), "error -32602");
     let same = agent.call_with("ext.todo.ask", json!({ "text": "a" }), answer).await;
     assert_eq!(same.text(), r#"{"q":{"action":"accept"}} "the-server's-own""#);
+    assert_eq!(offering.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_yes_covers_only_the_answers_that_the_person_saw() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    bench.rule("ask-first", "approve", ASK_RULE).await;
+    let agent = bench.agent("developer").await;
+    let arguments = json!({ "text": "a" });
+    let ask = async |more: Value| agent.call_with("ext.todo.ask", arguments.clone(), more).await;
+    assert_eq!(ask(json!({})).await.verdict(), "refused needs_approval");
+    bench.answer(true).await;
+    // Answers that nobody was shown do not pass with that yes.
+    let unseen = json!({ "inputResponses": { "q": { "action": "accept" } } });
+    assert_eq!(ask(unseen).await.verdict(), "refused needs_approval");
+    assert_eq!(offering.calls().len(), 0);
+    bench.answer(false).await;
+    let asked = ask(json!({})).await;
+    assert_eq!(asked.verdict(), "asked");
+    let state = asked.result()["requestState"].clone();
+    let answering = |action: &str| json!({ "requestState": state, "inputResponses": { "q": { "action": action } } });
+    assert_eq!(ask(answering("decline")).await.verdict(), "refused needs_approval");
+    let id = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    let shown = bench.admin.get(&format!("/v1/approvals/{id}")).await.expect(200).json();
+    assert_eq!(
+        shown["arguments"],
+        json!({ "arguments": arguments, "inputResponses": { "q": { "action": "decline" } } })
+    );
+    bench.answer(true).await;
+    assert_eq!(ask(answering("accept")).await.verdict(), "refused needs_approval");
+    assert_eq!(offering.calls().len(), 1);
+    let passed = ask(answering("decline")).await;
+    assert_eq!(passed.text(), r#"{"q":{"action":"decline"}} "the-server's-own""#);
     assert_eq!(offering.calls().len(), 2);
 }
 
