@@ -29,6 +29,7 @@ use cynode_policy::{
     gate::{self, decide},
     reasons::Reason,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{
     Value, json,
     value::{RawValue, to_raw_value},
@@ -88,7 +89,7 @@ struct Round {
 }
 
 /// What goes to a tool's server besides the arguments: what belongs to an earlier round.
-#[derive(Debug, Default)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Earlier {
     /// The server's own state, as it wrote it.
     state: Option<Box<RawValue>>,
@@ -363,15 +364,10 @@ impl Inner {
                     approval.id,
                     asked.rules.join(", ")
                 );
-                if request.era == Era::Modern && states::can_show_urls(call.capabilities.as_deref())
+                if request.era == Era::Modern
+                    && states::can_show_urls(call.capabilities.as_deref())
+                    && let Some(state) = self.waiting_state(round, approval.expires_at)
                 {
-                    let state = states::seal(
-                        &self.keys,
-                        StateKind::Approval,
-                        &round.binding,
-                        "",
-                        approval.expires_at,
-                    );
                     return Err(Unapproved::Asked(json!({
                         "resultType": "input_required",
                         "inputRequests": { "approval": {
@@ -403,6 +399,14 @@ impl Inner {
         }
     }
 
+    /// The state that goes with our question to a person. What the server waits for is kept in it: the caller brings nothing
+    /// else back. `None`: that is too much to be kept there.
+    fn waiting_state(&self, round: &Round, until: OffsetDateTime) -> Option<String> {
+        let inner = serde_json::to_string(&round.earlier).ok()?;
+        let state = states::seal(&self.keys, StateKind::Approval, &round.binding, &inner, until);
+        (state.len() <= states::MOST).then_some(state)
+    }
+
     /// What a call brings of an earlier round, if that was given to this agent for this very call.
     fn round(
         &self,
@@ -422,8 +426,8 @@ impl Inner {
             Some((StateKind::Upstream, inner)) => {
                 Some(Earlier { state: to_raw_value(&inner).ok(), responses })
             }
-            // What comes with it answers our own question, and is no business of the server.
-            Some((StateKind::Approval, _)) => Some(Earlier::default()),
+            // What comes with it answers our own question, and is no business of the server. What is, waits inside.
+            Some((StateKind::Approval, inner)) => serde_json::from_str(&inner).ok(),
             None => None,
         };
         let earlier = earlier.ok_or_else(|| {

@@ -2,11 +2,11 @@
 
 use cynode_core::roles::Role;
 use cynode_testkit::mcp::{Agent, Answer, Era};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     bench::{Bench, promised},
-    offering::Offering,
+    offering::{self, Offering},
 };
 
 const RULE: &str = "forbid (principal, action == Action::\"artifact.put\", resource);";
@@ -287,6 +287,60 @@ async fn a_yes_covers_only_the_answers_that_the_person_saw() {
     assert_eq!(offering.calls().len(), 1);
     let passed = ask(answering("decline")).await;
     assert_eq!(passed.text(), r#"{"q":{"action":"decline"}} "the-server's-own""#);
+    assert_eq!(offering.calls().len(), 2);
+}
+
+/// Repeats a call as the protocol says after a question that a person answers elsewhere.
+fn shown_to_a_person(asked: &Answer) -> Value {
+    json!({ "requestState": asked.result()["requestState"],
+        "inputResponses": { "approval": { "action": "accept" } } })
+}
+
+#[tokio::test]
+async fn what_was_approved_at_an_address_reaches_a_server_of_the_older_era_once() {
+    let bench = Bench::new().await;
+    let offering = Offering::start(offering::Era::Legacy).await;
+    bench.install(&offering, "todo").await;
+    let rule = "forbid (principal, action == Action::\"ext.todo.echo\", resource);";
+    bench.rule("ask-first", "approve", rule).await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let arguments = json!({ "text": "a" });
+    let asked = agent.call("ext.todo.echo", arguments.clone()).await;
+    assert_eq!(asked.verdict(), "asked");
+    bench.answer(true).await;
+    let passed = agent.call_with("ext.todo.echo", arguments, shown_to_a_person(&asked)).await;
+    assert_eq!(passed.text(), r#"RESULT-MARKER {"text":"a"}"#);
+    assert_eq!(offering.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn answers_to_a_server_wait_for_the_person_and_reach_it_after_the_yes() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    bench.rule("ask-first", "approve", ASK_RULE).await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let ask = async |more: Value| {
+        let asked = agent.call_with("ext.todo.ask", json!({ "text": "a" }), more).await;
+        let wants = asked.result()["inputRequests"].clone();
+        let wants: Vec<String> =
+            wants.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+        (wants, asked)
+    };
+    let (wants, first) = ask(json!({})).await;
+    assert_eq!(wants, ["approval"]);
+    bench.answer(true).await;
+    let (wants, question) = ask(shown_to_a_person(&first)).await;
+    assert_eq!(wants, ["q"]);
+    let answered = json!({ "requestState": question.result()["requestState"],
+        "inputResponses": { "q": { "action": "accept" } } });
+    let (wants, second) = ask(answered).await;
+    assert_eq!(wants, ["approval"]);
+    assert_eq!(offering.calls().len(), 1);
+    bench.answer(true).await;
+    let (wants, passed) = ask(shown_to_a_person(&second)).await;
+    assert_eq!(wants, Vec::<String>::new());
+    assert_eq!(passed.text(), r#"{"q":{"action":"accept"}} "the-server's-own""#);
     assert_eq!(offering.calls().len(), 2);
 }
 
