@@ -237,8 +237,8 @@ impl Inner {
                 return Failure::unavailable(reason.to_string()).of(Some(id.clone())).response(era);
             }
         };
-        let token = known.agent.token.as_uuid();
-        let held = lock(&state.lists).get(&token).cloned();
+        let key = (known.agent.token.as_uuid(), known.agent.operates);
+        let held = lock(&state.lists).get(&key).cloned();
         let tools = held.unwrap_or_else(|| {
             let tools: Vec<_> = list(&known.agent, &state.loaded.gate)
                 .into_iter()
@@ -249,7 +249,7 @@ impl Inner {
             if lists.len() > 1000 {
                 lists.clear();
             }
-            lists.insert(token, tools.clone());
+            lists.insert(key, tools.clone());
             tools
         });
         let result = match era {

@@ -17,7 +17,7 @@ pub enum Step {
     Scope,
     /// Is it on the list of the caller's role and of its token?
     Allowlist,
-    /// Does the caller's profile permit what the tool needs?
+    /// Do the caller's profile and the person it works for permit what the tool needs?
     Profile,
     /// Do the ids of the call belong to the token, and do the arguments fit the schema?
     Arguments,
@@ -88,6 +88,8 @@ pub enum Reason {
     NotInToken,
     /// The profile forbids the network.
     NoNetwork,
+    /// The person whom the caller works for may only read.
+    PersonMayNot,
     /// An id that the call must carry is missing.
     MissingId(&'static str),
     /// An id belongs to something else than what the token is for.
@@ -134,6 +136,7 @@ impl Reason {
             Self::SettingOff(_) => "setting_off",
             Self::NotInToken => "not_in_token",
             Self::NoNetwork => "no_network",
+            Self::PersonMayNot => "person_may_not",
             Self::MissingId(_) => "missing_id",
             Self::WrongId(_) => "wrong_id",
             Self::UnboundToken(_) => "unbound_token",
@@ -159,7 +162,7 @@ impl Reason {
             Self::Disabled | Self::Unavailable(_) => Step::Enabled,
             Self::WrongScope(_) => Step::Scope,
             Self::NotListed(_) | Self::SettingOff(_) | Self::NotInToken => Step::Allowlist,
-            Self::NoNetwork => Step::Profile,
+            Self::NoNetwork | Self::PersonMayNot => Step::Profile,
             Self::MissingId(_)
             | Self::WrongId(_)
             | Self::UnboundToken(_)
@@ -202,6 +205,7 @@ impl Reason {
             | Self::SettingOff(_)
             | Self::NotInToken
             | Self::NoNetwork
+            | Self::PersonMayNot
             | Self::UnboundToken(_)
             | Self::Rule(_)
             | Self::RuleFailed(_)
@@ -246,6 +250,7 @@ impl fmt::Display for Reason {
             Self::SettingOff(key) => write!(f, "the system setting `{key}` does not permit it"),
             Self::NotInToken => f.write_str("the token is good for other tools only"),
             Self::NoNetwork => f.write_str("the profile does not permit the network"),
+            Self::PersonMayNot => f.write_str("whoever you work for may only read in this project"),
             Self::MissingId(name) => write!(f, "the argument `{name}` is missing"),
             Self::WrongId(name) => {
                 write!(f, "the argument `{name}` is not what the token is for")
