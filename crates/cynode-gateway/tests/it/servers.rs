@@ -212,6 +212,42 @@ async fn the_owner_sets_the_scope_of_their_own_tools_and_nobody_elses() {
 }
 
 #[tokio::test]
+async fn what_an_admin_switched_off_its_owner_cannot_switch_on_by_any_way() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    let made =
+        person.post("/v1/tool-servers", install("https://tools.example/mcp")).await.expect(201);
+    let server = format!("/v1/tool-servers/{}", made.text("server_id"));
+    // Its offers, as if it had been asked.
+    bench.app.db.execute(
+        "INSERT INTO server_tools (server_id, tool, name, definition, accepted, annotations, seen_at)
+         SELECT server_id, 'echo', 'ext.todo.echo', d, d, '{}', now() FROM tool_servers,
+         (VALUES ('{\"name\": \"echo\", \"inputSchema\": {\"type\": \"object\"}}'::jsonb)) AS v (d)",
+    ).await;
+    let tool = "/v1/tools/ext.todo.echo";
+    let (on, off) = (json!({ "enabled": true }), json!({ "enabled": false }));
+    // What somebody switched off themselves they switch on again.
+    person.put(tool, off.clone()).await.expect(200);
+    person.put(tool, on.clone()).await.expect(200);
+    person.put(tool, off.clone()).await.expect(200);
+    bench.admin.put(tool, off.clone()).await.expect(200);
+    person.put(tool, json!({ "scope": "sandbox" })).await.expect(200);
+    person.put(tool, off.clone()).await.expect(200);
+    person.put(tool, on.clone()).await.expect(403);
+    person.delete(&server).await.expect(403);
+    bench.admin.put(tool, on.clone()).await.expect(200);
+    person.put(tool, off.clone()).await.expect(200);
+    person.put(tool, on).await.expect(200);
+    // Nor the whole server.
+    bench.admin.patch(&server, off.clone()).await.expect(200);
+    person.patch(&server, off.clone()).await.expect(200);
+    person.delete(&server).await.expect(403);
+    bench.admin.patch(&server, json!({ "enabled": true })).await.expect(200);
+    person.patch(&server, off).await.expect(200);
+    person.delete(&server).await.expect(204);
+}
+
+#[tokio::test]
 async fn a_tool_that_was_not_installed_for_the_caller_does_not_exist_for_it() {
     let bench = Bench::new().await;
     let offering = Offering::modern().await;
