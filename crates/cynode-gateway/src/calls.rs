@@ -356,6 +356,7 @@ impl Inner {
         match found {
             Ok(Standing::Spent(_)) => Ok(()),
             Ok(Standing::Refused(_)) => Err(Unapproved::Refused(Reason::NotApproved)),
+            Ok(Standing::TooMany) => Err(Unapproved::Refused(Reason::TooManyWaiting)),
             Ok(Standing::Waiting(approval)) => {
                 let where_to = format!("{}/v1/approvals/{}", self.public_url, approval.id);
                 let told = format!(

@@ -108,6 +108,8 @@ pub enum Reason {
     NeedsApproval(Vec<String>),
     /// A person said no to this very call.
     NotApproved,
+    /// A person must approve this very call, and too many calls wait for one already.
+    TooManyWaiting,
     /// Too many calls in too little time.
     TooFast,
     /// The same call again and again.
@@ -146,6 +148,7 @@ impl Reason {
             Self::RuleFailed(_) => "rule_failed",
             Self::NeedsApproval(_) => "needs_approval",
             Self::NotApproved => "not_approved",
+            Self::TooManyWaiting => "too_many_waiting",
             Self::TooFast => "too_fast",
             Self::Repeated => "repeated",
             Self::QuotaUsed => "quota_used",
@@ -171,7 +174,7 @@ impl Reason {
             Self::Rule(_) | Self::RuleFailed(_) | Self::NeedsApproval(_) | Self::NotApproved => {
                 Step::Rules
             }
-            Self::TooFast | Self::Repeated | Self::QuotaUsed => Step::Limits,
+            Self::TooManyWaiting | Self::TooFast | Self::Repeated | Self::QuotaUsed => Step::Limits,
             Self::NoAudit => Step::Audit,
         }
     }
@@ -190,6 +193,9 @@ impl Reason {
             }
             Self::NeedsApproval(_) => {
                 "A person must approve this exact call. Wait, then repeat it unchanged."
+            }
+            Self::TooManyWaiting => {
+                "Wait until people have answered what you asked for before, then repeat it unchanged."
             }
             Self::TooFast | Self::QuotaUsed => "Wait until the time given, then go on.",
             Self::Repeated => {
@@ -266,6 +272,9 @@ impl fmt::Display for Reason {
                 write!(f, "rule {} wants a person's approval", rules.join(", "))
             }
             Self::NotApproved => f.write_str("a person did not approve this call"),
+            Self::TooManyWaiting => f.write_str(
+                "it needs a person's approval, and too many of your calls wait for one already",
+            ),
             Self::TooFast => f.write_str("too many calls in too little time"),
             Self::Repeated => f.write_str("the same call was made again and again"),
             Self::QuotaUsed => f.write_str("the task has used up its calls"),

@@ -345,6 +345,29 @@ async fn answers_to_a_server_wait_for_the_person_and_reach_it_after_the_yes() {
 }
 
 #[tokio::test]
+async fn questions_of_one_agent_do_not_bury_those_of_others() {
+    let bench = guarded().await;
+    let (agent, other) = (bench.agent("developer").await, bench.agent("developer").await);
+    let mut verdicts = vec![store(&bench, &agent, "0").await.verdict()];
+    let first = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    for number in 1..30 {
+        verdicts.push(store(&bench, &agent, &number.to_string()).await.verdict());
+    }
+    let asked = vec!["refused needs_approval"; 20];
+    assert_eq!(verdicts, [asked, vec!["refused too_many_waiting"; 10]].concat());
+    assert_eq!(bench.waiting().await.len(), 20);
+    // What was asked before is still known, and others are heard.
+    assert_eq!(store(&bench, &agent, "0").await.verdict(), "refused needs_approval");
+    assert_eq!(store(&bench, &other, "0").await.verdict(), "refused needs_approval");
+    assert_eq!(bench.waiting().await.len(), 21);
+    let path = format!("/v1/approvals/{first}");
+    bench.admin.post(&path, json!({ "approved": true })).await.expect(200);
+    assert_eq!(store(&bench, &agent, "29").await.verdict(), "refused needs_approval");
+    assert_eq!(store(&bench, &agent, "28").await.verdict(), "refused too_many_waiting");
+    assert_eq!(store(&bench, &agent, "0").await.verdict(), "ok");
+}
+
+#[tokio::test]
 async fn a_rule_that_refuses_wins_over_one_that_asks() {
     let bench = guarded().await;
     bench.rule("never", "refuse", RULE).await;
