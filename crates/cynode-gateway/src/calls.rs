@@ -153,12 +153,13 @@ impl Inner {
         entry.arguments_size = size(call.raw.get());
         let era = request.era;
         let asked_by = request.id.clone();
-        let no = async |entry: Entry, reason: Reason, until: Option<OffsetDateTime>| {
-            Decided::Over(self.refuse(entry, era, &asked_by, &reason, until, now).await)
+        let no = async |entry: Entry, tool: Option<Arc<Tool>>, reason: Reason, until: Option<_>| {
+            let tool = tool.as_deref();
+            Decided::Over(self.refuse(entry, era, &asked_by, &reason, until, tool).await)
         };
         let state = match self.keeper.state().await {
             Ok(state) => state,
-            Err(reason) => return no(entry, reason, None).await,
+            Err(reason) => return no(entry, None, reason, None).await,
         };
         let loaded = &state.loaded;
         entry.policy = loaded.gate.policy().0;
@@ -182,14 +183,14 @@ impl Inner {
             Plain::of(&whole),
         );
         if let Err(much) = counted.await {
-            return no(entry, much.reason, much.until).await;
+            return no(entry, decision.tool, much.reason, much.until).await;
         }
         let (tool, wanting) = match (decision.tool, decision.refusal) {
             (Some(tool), None) => (tool, None),
             (Some(tool), Some(Reason::NeedsApproval(rules))) => (tool, Some(rules)),
-            (_, refusal) => {
+            (tool, refusal) => {
                 let reason = refusal.unwrap_or(Reason::UnknownTool);
-                return no(entry, reason, None).await;
+                return no(entry, tool, reason, None).await;
             }
         };
         let round = match self.round(&call, &known, &tool, &arguments) {
@@ -217,9 +218,10 @@ impl Inner {
                 Ok(()) => entry.rules = clipped(rules),
                 Err(Unapproved::Refused(reason)) => {
                     entry.rules = clipped(rules);
-                    return no(entry, reason, None).await;
+                    return no(entry, Some(tool), reason, None).await;
                 }
                 Err(Unapproved::Asked(result)) => {
+                    let result = answers::fitting(&tool, result);
                     return Decided::Over(self.asks(entry, &request.id, result, rules).await);
                 }
             }
@@ -287,7 +289,7 @@ impl Inner {
         id: &Value,
         reason: &Reason,
         until: Option<OffsetDateTime>,
-        now: OffsetDateTime,
+        tool: Option<&Tool>,
     ) -> Answer {
         entry.decision = Verdict::Deny;
         entry.reason = reason.code().into();
@@ -303,7 +305,13 @@ impl Inner {
                 format!("Unknown tool: {reason}. {}", reason.advice()),
             )
             .of(Some(id.clone()))),
-            _ => Ok(answers::result(id, &answers::refusal(era, reason, until, now).to_string())),
+            _ => {
+                let mut refusal = answers::refusal(era, reason, until, entry.at);
+                if let Some(tool) = tool {
+                    refusal = answers::fitting(tool, refusal);
+                }
+                Ok(answers::result(id, &refusal.to_string()))
+            }
         };
         self.end_at_once(entry, said).await
     }
@@ -595,6 +603,7 @@ impl Admitted {
             text,
             &json!({ "error": { "code": reason, "detail": text } }),
         );
+        let result = answers::fitting(&self.tool, result);
         Went { outcome, reason, said: Ok(answers::result(&self.id, &result.to_string())) }
     }
 
@@ -604,6 +613,7 @@ impl Admitted {
             Err(Failure::unavailable(format!("{reason}. {}", reason.advice())))
         } else {
             let result = answers::refusal(self.era, reason, None, now);
+            let result = answers::fitting(&self.tool, result);
             Ok(answers::result(&self.id, &result.to_string()))
         };
         Went { outcome: Outcome::Revoked, reason: reason.code(), said }

@@ -18,7 +18,7 @@ use cynode_app::{
 };
 use cynode_core::{ids::CallId, sync::lock, trace::TraceParent};
 use cynode_policy::{
-    catalogue::{Origin, Tool},
+    catalogue::Tool,
     gate::{list, open_to},
     reasons::Reason,
 };
@@ -189,7 +189,7 @@ impl Inner {
         // A method is the caller's own word, unless it is one of ours.
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
         entry.method = if ours.contains(&method) { method.to_owned() } else { "other".into() };
-        let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, now).await;
+        let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, None).await;
         // What cannot be decided or recorded is not answered as if it were.
         if let Err(failure) = &said
             && failure.code() == code::UNAVAILABLE
@@ -371,9 +371,7 @@ fn shown(tool: &Tool) -> Value {
         "inputSchema": definition.input,
         "annotations": definition.annotations,
     });
-    if let Some(output) = &definition.output
-        && matches!(definition.origin, Origin::Server { .. })
-    {
+    if let Some(output) = answers::promised(tool) {
         shown["outputSchema"] = output.clone();
     }
     shown

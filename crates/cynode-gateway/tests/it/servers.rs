@@ -450,6 +450,29 @@ async fn a_structured_result_that_breaks_its_own_schema_is_not_passed_on() {
 }
 
 #[tokio::test]
+async fn what_is_said_in_place_of_a_promised_structure_does_not_pretend_to_be_it() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    for tool in ["ext.todo.honest", "ext.todo.echo"] {
+        bench.set_tool(tool, json!({ "enabled": false })).await;
+    }
+    let agent = bench.agent("developer").await;
+    let told = async |tool: &str| {
+        let result = agent.call(tool, json!({})).await.result();
+        let refused = result["_meta"]["cynode/refused"]["code"].clone();
+        let failed = result["_meta"]["cynode/error"]["code"].clone();
+        (result["structuredContent"]["refused"]["code"].clone(), refused, failed)
+    };
+    assert_eq!(told("ext.todo.honest").await, (json!(null), json!("disabled"), json!(null)));
+    assert_eq!(told("ext.todo.liar").await, (json!(null), json!(null), json!("broken_promise")));
+    // Who promises no structure is told by ours.
+    assert_eq!(told("ext.todo.echo").await, (json!("disabled"), json!(null), json!(null)));
+    let liar = agent.call("ext.todo.liar", json!({})).await.result();
+    assert_eq!(liar.get("structuredContent"), None);
+}
+
+#[tokio::test]
 async fn a_document_of_a_registry_is_understood() {
     let bench = Bench::new().await;
     let document = json!({ "server": {
