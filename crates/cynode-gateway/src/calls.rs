@@ -113,6 +113,11 @@ impl Hangup {
         Line(self.clone())
     }
 
+    /// Whether it is of the same call.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.gone, &other.gone)
+    }
+
     fn gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }

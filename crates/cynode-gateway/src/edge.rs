@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::{
-    Gateway, Inner,
+    Gateway, Inner, Named,
     answers::{self, Failure, code, json_response},
     calls::{Answer, Decided, Hangup},
     envelope::{self, Era, LEGACY, Message},
@@ -123,7 +123,7 @@ impl Inner {
             Message::Response => StatusCode::ACCEPTED.into_response(),
             Message::Notification { method, params } => {
                 if method == "notifications/cancelled" {
-                    self.give_up(shown, &params);
+                    self.give_up(&headers, shown, &params);
                 }
                 StatusCode::ACCEPTED.into_response()
             }
@@ -290,7 +290,7 @@ impl Inner {
             return failure.of(Some(id)).response(era);
         }
         let trace = trace(&self, &headers);
-        let key = (shown.hash, id.to_string());
+        let key = named(&headers, shown, &id);
         if era == Era::Legacy {
             self.pending().insert(key.clone(), hangup.clone());
         }
@@ -304,27 +304,39 @@ impl Inner {
                 // The entry among the pending ones goes with the stream.
                 return stream::progress(self.clone(), *admitted, hangup, key);
             }
-            Decided::Admitted(admitted) => said(admitted.carry_out(hangup, None).await, era),
+            Decided::Admitted(admitted) => {
+                said(admitted.carry_out(hangup.clone(), None).await, era)
+            }
         };
-        if era == Era::Legacy {
-            self.pending().remove(&key);
-        }
+        self.ended(&key, &hangup);
         response
     }
 
     /// The caller gives a call up.
-    fn give_up(&self, shown: Presented, params: &Value) {
+    fn give_up(&self, headers: &HeaderMap, shown: Presented, params: &Value) {
         let Some(id) = params.get("requestId") else { return };
-        if let Some(hangup) = self.pending().get(&(shown.hash, id.to_string())) {
+        if let Some(hangup) = self.pending().get(&named(headers, shown, id)) {
             hangup.token.cancel();
         }
     }
 
-    fn pending(
-        &self,
-    ) -> std::sync::MutexGuard<'_, std::collections::HashMap<([u8; 32], String), Hangup>> {
+    /// Nobody can give up a call that has ended. A later one of the same name goes on.
+    fn ended(&self, key: &Named, hangup: &Hangup) {
+        let mut pending = self.pending();
+        if pending.get(key).is_some_and(|held| held.is(hangup)) {
+            pending.remove(key);
+        }
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<Named, Hangup>> {
         lock(&self.pending)
     }
+}
+
+/// What names a call of the older era.
+fn named(headers: &HeaderMap, shown: Presented, id: &Value) -> Named {
+    let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
+    (shown.hash, session.unwrap_or_default().to_owned(), id.to_string())
 }
 
 /// The trace that a message belongs to: the caller's, or a new one.
