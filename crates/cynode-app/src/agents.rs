@@ -151,6 +151,7 @@ fn program(token: AgentTokenId, role: AgentRole) -> Agent {
         job: None,
         profile: Profile::default(),
         tools: None,
+        operates: true,
         expires_at: None,
     }
 }
@@ -204,6 +205,7 @@ pub async fn issue(ctx: &mut Ctx, body: IssueAgentToken) -> Result<IssuedAgentTo
         job: body.job_id,
         profile,
         tools: body.tools.as_deref().map(tools).transpose()?,
+        operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
     let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());
@@ -258,6 +260,7 @@ pub(crate) async fn issue_for_job(
         job: Some(job.job),
         profile,
         tools: job.tools.map(tools).transpose()?,
+        operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
     let (token, hash) = tokens::issue(TokenKind::Sandbox, ctx.environment());
@@ -296,6 +299,7 @@ pub(crate) async fn issue_for_handoff(
         job: None,
         profile,
         tools: None,
+        operates: true,
         expires_at: Some(ctx.now + Duration::seconds(LIFETIME.into())),
     };
     let (token, hash) = tokens::issue(TokenKind::of_agent(kind), ctx.environment());

@@ -18,6 +18,9 @@ use crate::{App, Ctx, Error, Request, context::Told, keys::Keys};
 /// How long a question and its answer are good.
 const LIFETIME: Duration = Duration::minutes(30);
 
+/// Most questions of one agent that wait for an answer: more would bury those of others.
+const MOST_WAITING: i64 = 20;
+
 /// What is known about a call that needs approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -27,6 +30,8 @@ pub enum Standing {
     Refused(ApprovalId),
     /// Nobody has answered yet.
     Waiting(Box<Approval>),
+    /// Nobody was asked: too many questions of the agent wait already.
+    TooMany,
 }
 
 /// Uses up the yes to this exact call, or asks for one.
@@ -43,6 +48,9 @@ pub async fn seek(
     if let Some(id) = approvals::spend(ctx.conn(), asked, call, now).await? {
         app.commit(ctx).await?;
         return Ok(Standing::Spent(id));
+    }
+    if !approvals::room(ctx.conn(), asked, MOST_WAITING, now).await? {
+        return Ok(Standing::TooMany);
     }
     let id = ApprovalId::from_uuid(ctx.uuid());
     // Whoever answers must see what they say yes to; nobody else need.

@@ -303,10 +303,11 @@ pub async fn set_tool(
     }
     let name = tool.definition.name.clone();
     let mut set = described.set.get(name.as_str()).cloned().unwrap_or_default();
-    let lifts = set.enabled == Some(false) && body.enabled == Some(true);
-    if lifts
-        && caller.role < Some(Role::Admin)
-        && !gate::set_by(ctx.conn(), name.as_str(), caller.user).await?
+    let (was_off, admin) = (set.enabled == Some(false), caller.role >= Some(Role::Admin));
+    if was_off
+        && body.enabled == Some(true)
+        && !admin
+        && !gate::switched_off_by(ctx.conn(), name.as_str(), caller.user).await?
     {
         return Err(Error::forbidden(
             Role::Admin,
@@ -315,8 +316,10 @@ pub async fn set_tool(
     }
     set.enabled = body.enabled.or(set.enabled);
     set.scope = body.scope.or(set.scope);
+    // Whoever says again that it is off does not become who switched it off, unless it is an admin who says so.
+    let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
-    gate::set_tool(ctx.conn(), name.as_str(), &set, caller.user, now).await?;
+    gate::set_tool(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
     gate::changed(ctx.conn()).await?;
     let data = json!({ "tool": name, "enabled": set.enabled, "scope": set.scope });
     ctx.record(Told::new(EventKind::ToolSet, data)).await?;

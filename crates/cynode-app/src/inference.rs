@@ -253,6 +253,10 @@ pub async fn agent(app: &App, shown: &Presented) -> Result<Who, Error> {
     let (_, known) = found.ok_or(Error::Unauthenticated)?;
     let user = known.agent.user.filter(|_| known.state == agents::TokenState::Good);
     let user = user.ok_or(Error::Unauthenticated)?;
+    // A model is asked at the project's cost, which nobody who may only read there can cause.
+    if !known.agent.operates {
+        return Err(Error::forbidden(Role::Operator, "in the project"));
+    }
     Ok(Who {
         user,
         project: known.agent.project,

@@ -367,7 +367,8 @@ pub async fn update(ctx: &mut Ctx, id: ServerId, body: UpdateServer) -> Result<S
     gate::lock(ctx.conn()).await?;
     let mut server = owned(ctx, id).await?;
     let caller = ctx.caller()?;
-    if !server.enabled && body.enabled == Some(true) && caller.role < Some(Role::Admin) {
+    let (was_off, admin) = (!server.enabled, caller.role >= Some(Role::Admin));
+    if was_off && body.enabled == Some(true) && !admin {
         let place =
             "in the installation: a server that was switched off is switched on by an admin";
         return Err(Error::forbidden(Role::Admin, place));
@@ -378,8 +379,9 @@ pub async fn update(ctx: &mut Ctx, id: ServerId, body: UpdateServer) -> Result<S
     server.timeout_ms = bounded("timeout_ms", body.timeout_ms, server.timeout_ms, 100..=600_000)?;
     server.max_in_flight =
         bounded("max_in_flight", body.max_in_flight, server.max_in_flight, 1..=1000)?;
+    let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
-    servers::update(ctx.conn(), &server, now).await?;
+    servers::update(ctx.conn(), &server, off_by, now).await?;
     gate::changed(ctx.conn()).await?;
     tell(ctx, EventKind::ToolServerUpdated, &server).await?;
     view(ctx, server).await
@@ -389,7 +391,15 @@ pub async fn update(ctx: &mut Ctx, id: ServerId, body: UpdateServer) -> Result<S
 #[tracing::instrument(name = "app.servers.remove", skip_all)]
 pub async fn remove(ctx: &mut Ctx, parts: &Parts, id: ServerId) -> Result<(), Error> {
     let server = owned(ctx, id).await?;
+    let caller = ctx.caller()?;
     gate::lock(ctx.conn()).await?;
+    // Installed anew it would be on again.
+    if caller.role < Some(Role::Admin)
+        && gate::switched_off_by_another(ctx.conn(), id, caller.user).await?
+    {
+        let place = "in the installation: somebody else switched the server or a tool of it off";
+        return Err(Error::forbidden(Role::Admin, place));
+    }
     gate::forget_tools(ctx.conn(), id).await?;
     servers::delete(ctx.conn(), id).await?;
     still_fits(ctx, parts).await?;

@@ -97,6 +97,8 @@ impl TryFrom<Row> for AgentToken {
             job: row.job_id.map(JobId::from_uuid),
             profile: Profile { name: row.profile.into(), network: row.network },
             tools,
+            // Whoever asks for a token was asked for the role; what became of it since is found where the token is shown.
+            operates: true,
             expires_at: Some(row.expires_at),
         };
         let issued_by = row.issued_by.map(UserId::from_uuid);
@@ -152,9 +154,12 @@ pub async fn find(
             t.profile, t.network, t.tools, t.models, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
             u.state = 'active' AS "active!",
             j.ended_at IS NOT NULL AS "over!",
-            EXISTS (SELECT FROM project_members p WHERE p.project_id = t.project_id AND p.user_id = t.user_id)
-                OR EXISTS (SELECT FROM group_members m JOIN role_bindings b USING (group_id)
-                    WHERE m.user_id = t.user_id AND b.project_id = t.project_id) AS "member!",
+            ARRAY(
+                SELECT p.role FROM project_members p WHERE p.project_id = t.project_id AND p.user_id = t.user_id
+                UNION ALL
+                SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+                WHERE m.user_id = t.user_id AND b.project_id = t.project_id
+            ) AS "own!",
             ARRAY(
                 SELECT b.role FROM role_bindings b WHERE b.user_id = t.user_id AND b.project_id IS NULL
                 UNION ALL
@@ -173,10 +178,11 @@ pub async fn find(
     rows.into_iter()
         .map(|row| {
             let hash = row.token_hash.try_into().map_err(corrupt("agent_tokens", "token_hash"))?;
-            // An agent can do no more than the person it works for, who may have left the project.
+            // An agent can do no more than the person it works for, who may have left the project or may only read there.
             let person = strongest(&row.roles)?;
+            let role = strongest(&row.own)?.max(person);
             // Nor can it do anything once its job has ended, whoever ended it.
-            let stands = row.active && !row.over && (row.member || person.is_some());
+            let stands = row.active && !row.over && role.is_some();
             let state = if row.revoked_at.is_some() || !stands {
                 TokenState::Revoked
             } else if row.expires_at <= now {
@@ -201,7 +207,8 @@ pub async fn find(
                 expires_at: row.expires_at,
                 revoked_at: row.revoked_at,
             })?;
-            Ok((hash, Found { agent: token.agent, state, person, models: token.models }))
+            let agent = Agent { operates: role >= Some(Role::Operator), ..token.agent };
+            Ok((hash, Found { agent, state, person, models: token.models }))
         })
         .collect()
 }

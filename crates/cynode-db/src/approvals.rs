@@ -165,6 +165,38 @@ pub async fn ask(
     .try_into()
 }
 
+/// Whether an agent may ask this: it was asked before, or fewer than `most` questions of the agent wait for an answer. It must
+/// be called inside a transaction, so that two questions of one agent are counted one after the other.
+#[tracing::instrument(name = "db.approvals.room", skip_all)]
+pub async fn room(
+    conn: &mut Conn,
+    asked: &Asked,
+    most: i64,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    sqlx::query_scalar!(
+        "SELECT agent_token_id FROM agent_tokens WHERE agent_token_id = $1 FOR NO KEY UPDATE",
+        asked.agent.as_uuid(),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let room = sqlx::query_scalar!(
+        r#"
+        SELECT count(*) FILTER (WHERE state = 'asked') < $5::bigint
+            OR COALESCE(bool_or(tool = $2 AND arguments_digest = $3 AND policy_hash = $4), false) AS "room!"
+        FROM approvals
+        WHERE agent_token_id = $1 AND state IN ('asked', 'approved', 'refused') AND expires_at > $6
+        "#,
+        asked.agent.as_uuid(),
+        asked.tool,
+        &asked.arguments as &[u8],
+        &asked.policy as &[u8],
+        most,
+        now,
+    );
+    Ok(room.fetch_one(conn).await?)
+}
+
 /// Uses up a yes to this exact call. Only one of any number of callers gets it.
 #[tracing::instrument(name = "db.approvals.spend", skip_all)]
 pub async fn spend(

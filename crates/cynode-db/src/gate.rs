@@ -39,35 +39,57 @@ pub async fn tools(conn: &mut Conn) -> Result<Vec<(String, Override)>, DbError> 
         .collect()
 }
 
-/// Sets what people decided about a tool.
+/// Sets what people decided about a tool. `off_by` is who switches it off with that; without them it stays known who did.
 #[tracing::instrument(name = "db.gate.set_tool", skip_all, fields(tool.name = name))]
 pub async fn set_tool(
     conn: &mut Conn,
     name: &str,
     set: &Override,
+    off_by: Option<UserId>,
     by: UserId,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO gate_tools (name, enabled, scope, updated_by, updated_at) VALUES ($1, $2, $3, $4, $5)
-        ON CONFLICT (name) DO UPDATE SET enabled = $2, scope = $3, updated_by = $4, updated_at = $5
+        INSERT INTO gate_tools (name, enabled, scope, updated_by, updated_at, disabled_by) VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (name) DO UPDATE SET enabled = $2, scope = $3, updated_by = $4, updated_at = $5,
+            disabled_by = CASE WHEN $2::boolean IS FALSE THEN COALESCE($6::uuid, gate_tools.disabled_by) END
         ",
         name,
         set.enabled,
         set.scope.map(ToolScope::as_str),
         by.as_uuid(),
         now,
+        off_by.map(UserId::as_uuid),
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Whether the word about a tool is that user's own.
-pub async fn set_by(conn: &mut Conn, name: &str, user: UserId) -> Result<bool, DbError> {
-    let found = sqlx::query_scalar!("SELECT updated_by FROM gate_tools WHERE name = $1", name);
-    Ok(found.fetch_optional(conn).await? == Some(user.as_uuid()))
+/// Whether it was that user who switched a tool off.
+pub async fn switched_off_by(conn: &mut Conn, name: &str, user: UserId) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!("SELECT disabled_by FROM gate_tools WHERE name = $1", name);
+    Ok(found.fetch_optional(conn).await?.flatten() == Some(user.as_uuid()))
+}
+
+/// Whether somebody else than that user switched a server or a tool of it off.
+pub async fn switched_off_by_another(
+    conn: &mut Conn,
+    server: cynode_core::ids::ServerId,
+    user: UserId,
+) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (SELECT FROM tool_servers s
+                WHERE s.server_id = $1 AND NOT s.enabled AND s.disabled_by IS DISTINCT FROM $2::uuid)
+            OR EXISTS (SELECT FROM server_tools t JOIN gate_tools g ON g.name = t.name
+                WHERE t.server_id = $1 AND NOT g.enabled AND g.disabled_by IS DISTINCT FROM $2::uuid) AS "found!"
+        "#,
+        server.as_uuid(),
+        user.as_uuid(),
+    );
+    Ok(found.fetch_one(conn).await?)
 }
 
 /// Forgets what was decided about tools that are gone for good: one of the same name later is another tool.

@@ -156,16 +156,18 @@ pub async fn insert(conn: &mut Conn, server: &ToolServer) -> Result<(), DbError>
     Ok(())
 }
 
-/// Changes what may be changed about a server.
+/// Changes what may be changed about a server. `off_by` is who switches it off with that; without them it stays known who did.
 #[tracing::instrument(name = "db.servers.update", skip_all)]
 pub async fn update(
     conn: &mut Conn,
     server: &ToolServer,
+    off_by: Option<UserId>,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        UPDATE tool_servers SET title = $2, scope = $3, timeout_ms = $4, max_in_flight = $5, enabled = $6, updated_at = $7
+        UPDATE tool_servers SET title = $2, scope = $3, timeout_ms = $4, max_in_flight = $5, enabled = $6, updated_at = $7,
+            disabled_by = CASE WHEN NOT $6::boolean THEN COALESCE($8::uuid, disabled_by) END
         WHERE server_id = $1
         ",
         server.id.as_uuid(),
@@ -175,6 +177,7 @@ pub async fn update(
         server.max_in_flight,
         server.enabled,
         now,
+        off_by.map(UserId::as_uuid),
     )
     .execute(conn)
     .await?;

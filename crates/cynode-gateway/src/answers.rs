@@ -5,7 +5,10 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use cynode_policy::reasons::Reason;
+use cynode_policy::{
+    catalogue::{Origin, Tool},
+    reasons::Reason,
+};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -177,6 +180,28 @@ pub(crate) fn failed(era: Era, text: &str, structured: &Value) -> Value {
             "isError": true,
         }),
     )
+}
+
+/// The form of its results that a tool promises to agents. Our own promise none.
+pub(crate) fn promised(tool: &Tool) -> Option<&Value> {
+    match tool.definition.origin {
+        Origin::Native => None,
+        Origin::Server { .. } => tool.definition.output.as_ref(),
+    }
+}
+
+/// What is said in place of a tool's result. Clients hold everything structured to the form that the tool promised, also what
+/// says no, so what a program is told stands beside it then.
+pub(crate) fn fitting(tool: &Tool, mut result: Value) -> Value {
+    if promised(tool).is_none() {
+        return result;
+    }
+    let told = result.as_object_mut().and_then(|said| said.remove("structuredContent"));
+    if let Some(Value::Object(told)) = told {
+        let beside = told.into_iter().map(|(key, value)| (format!("cynode/{key}"), value));
+        result["_meta"] = Value::Object(beside.collect());
+    }
+    result
 }
 
 /// A result of a native tool. For a model it is said as text too; a program reads the structure alone.

@@ -29,7 +29,11 @@ use cynode_policy::{
     gate::{self, decide},
     reasons::Reason,
 };
-use serde_json::{Value, json, value::RawValue};
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -73,7 +77,24 @@ pub(crate) struct Admitted {
     entry: Entry,
     started: Instant,
     trace: TraceId,
-    state: Option<String>,
+    round: Round,
+}
+
+/// One round of a call that may take several.
+struct Round {
+    /// What the states of the call are good for.
+    binding: Vec<u8>,
+    /// What is passed on besides the arguments.
+    earlier: Earlier,
+}
+
+/// What goes to a tool's server besides the arguments: what belongs to an earlier round.
+#[derive(Debug, Serialize, Deserialize)]
+struct Earlier {
+    /// The server's own state, as it wrote it.
+    state: Option<Box<RawValue>>,
+    /// Answers to what the server asked, as the caller wrote them.
+    responses: Option<Box<RawValue>>,
 }
 
 /// Says that nobody waits for a call any more, and whether they said so or just went.
@@ -90,6 +111,11 @@ impl Hangup {
     /// Notices when what is returned is dropped.
     pub(crate) fn line(&self) -> Line {
         Line(self.clone())
+    }
+
+    /// Whether it is of the same call.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.gone, &other.gone)
     }
 
     fn gone(&self) -> bool {
@@ -132,12 +158,13 @@ impl Inner {
         entry.arguments_size = size(call.raw.get());
         let era = request.era;
         let asked_by = request.id.clone();
-        let no = async |entry: Entry, reason: Reason, until: Option<OffsetDateTime>| {
-            Decided::Over(self.refuse(entry, era, &asked_by, &reason, until, now).await)
+        let no = async |entry: Entry, tool: Option<Arc<Tool>>, reason: Reason, until: Option<_>| {
+            let tool = tool.as_deref();
+            Decided::Over(self.refuse(entry, era, &asked_by, &reason, until, tool).await)
         };
         let state = match self.keeper.state().await {
             Ok(state) => state,
-            Err(reason) => return no(entry, reason, None).await,
+            Err(reason) => return no(entry, None, reason, None).await,
         };
         let loaded = &state.loaded;
         entry.policy = loaded.gate.policy().0;
@@ -161,24 +188,25 @@ impl Inner {
             Plain::of(&whole),
         );
         if let Err(much) = counted.await {
-            return no(entry, much.reason, much.until).await;
+            return no(entry, decision.tool, much.reason, much.until).await;
         }
         let (tool, wanting) = match (decision.tool, decision.refusal) {
             (Some(tool), None) => (tool, None),
             (Some(tool), Some(Reason::NeedsApproval(rules))) => (tool, Some(rules)),
-            (_, refusal) => {
+            (tool, refusal) => {
                 let reason = refusal.unwrap_or(Reason::UnknownTool);
-                return no(entry, reason, None).await;
+                return no(entry, tool, reason, None).await;
             }
         };
-        let upstream_state = match self.opened_state(&call, &known, &tool, &arguments) {
-            Ok(state) => state,
+        let round = match self.round(&call, &known, &tool, &arguments) {
+            Ok(round) => round,
             Err(failure) => {
                 entry.reason = "bad_state".into();
                 let failure = failure.of(Some(request.id.clone()));
                 return Decided::Over(self.end_at_once(entry, Err(failure)).await);
             }
         };
+        let exact = self.exact(&mut entry, &call, &round.earlier).unwrap_or(arguments);
         // A person's yes is used up last, when nothing else can say no.
         if let Some(rules) = wanting {
             let asked = Asked {
@@ -186,18 +214,19 @@ impl Inner {
                 project: known.agent.project,
                 task: known.agent.task,
                 tool: tool.definition.name.to_string(),
-                arguments: arguments.0,
+                arguments: exact.0,
                 // The same name with another definition, or of another server, is another tool.
                 policy: Plain::of(&[entry.policy, tool.digest.0, server_of(&tool)].concat()).0,
                 rules: rules.clone(),
             };
-            match self.approved(&asked, &call, id, trace, &request).await {
+            match self.approved(&asked, &call, &round, id, trace, &request).await {
                 Ok(()) => entry.rules = clipped(rules),
                 Err(Unapproved::Refused(reason)) => {
                     entry.rules = clipped(rules);
-                    return no(entry, reason, None).await;
+                    return no(entry, Some(tool), reason, None).await;
                 }
                 Err(Unapproved::Asked(result)) => {
+                    let result = answers::fitting(&tool, result);
                     return Decided::Over(self.asks(entry, &request.id, result, rules).await);
                 }
             }
@@ -220,7 +249,7 @@ impl Inner {
             entry,
             started,
             trace,
-            state: upstream_state,
+            round,
         }))
     }
 
@@ -265,7 +294,7 @@ impl Inner {
         id: &Value,
         reason: &Reason,
         until: Option<OffsetDateTime>,
-        now: OffsetDateTime,
+        tool: Option<&Tool>,
     ) -> Answer {
         entry.decision = Verdict::Deny;
         entry.reason = reason.code().into();
@@ -281,7 +310,13 @@ impl Inner {
                 format!("Unknown tool: {reason}. {}", reason.advice()),
             )
             .of(Some(id.clone()))),
-            _ => Ok(answers::result(id, &answers::refusal(era, reason, until, now).to_string())),
+            _ => {
+                let mut refusal = answers::refusal(era, reason, until, entry.at);
+                if let Some(tool) = tool {
+                    refusal = answers::fitting(tool, refusal);
+                }
+                Ok(answers::result(id, &refusal.to_string()))
+            }
         };
         self.end_at_once(entry, said).await
     }
@@ -323,15 +358,18 @@ impl Inner {
         &self,
         asked: &Asked,
         call: &envelope::Call,
+        round: &Round,
         id: CallId,
         trace: TraceId,
         request: &envelope::Request,
     ) -> Result<(), Unapproved> {
         let about = Request { caller: None, trace, attempt: None };
-        let found = approvals::seek(&self.app, &about, asked, call.raw.get(), id).await;
+        let seen = round.earlier.beside(&call.raw);
+        let found = approvals::seek(&self.app, &about, asked, &seen, id).await;
         match found {
             Ok(Standing::Spent(_)) => Ok(()),
             Ok(Standing::Refused(_)) => Err(Unapproved::Refused(Reason::NotApproved)),
+            Ok(Standing::TooMany) => Err(Unapproved::Refused(Reason::TooManyWaiting)),
             Ok(Standing::Waiting(approval)) => {
                 let where_to = format!("{}/v1/approvals/{}", self.public_url, approval.id);
                 let told = format!(
@@ -340,15 +378,10 @@ impl Inner {
                     approval.id,
                     asked.rules.join(", ")
                 );
-                if request.era == Era::Modern && states::can_show_urls(call.capabilities.as_deref())
+                if request.era == Era::Modern
+                    && states::can_show_urls(call.capabilities.as_deref())
+                    && let Some(state) = self.waiting_state(round, approval.expires_at)
                 {
-                    let state = states::seal(
-                        &self.keys,
-                        StateKind::Approval,
-                        &binding(asked),
-                        "",
-                        approval.expires_at,
-                    );
                     return Err(Unapproved::Asked(json!({
                         "resultType": "input_required",
                         "inputRequests": { "approval": {
@@ -380,25 +413,70 @@ impl Inner {
         }
     }
 
-    /// The state of an earlier round, if it was given to this agent for this very call.
-    fn opened_state(
+    /// The state that goes with our question to a person. What the server waits for is kept in it: the caller brings nothing
+    /// else back. `None`: that is too much to be kept there.
+    fn waiting_state(&self, round: &Round, until: OffsetDateTime) -> Option<String> {
+        let inner = serde_json::to_string(&round.earlier).ok()?;
+        let state = states::seal(&self.keys, StateKind::Approval, &round.binding, &inner, until);
+        (state.len() <= states::MOST).then_some(state)
+    }
+
+    /// What a call brings of an earlier round, if that was given to this agent for this very call.
+    fn round(
         &self,
         call: &envelope::Call,
         known: &Known,
         tool: &Tool,
         arguments: &Digest,
-    ) -> Result<Option<String>, Failure> {
-        let Some(state) = &call.state else { return Ok(None) };
+    ) -> Result<Round, Failure> {
         let binding =
             bind(known.agent.token.as_uuid(), tool.definition.name.as_str(), &arguments.0);
+        let responses = call.responses.clone();
+        let Some(state) = &call.state else {
+            return Ok(Round { binding, earlier: Earlier { state: None, responses } });
+        };
         let now = self.app.environment().now();
-        match states::open(&self.keys, state, &binding, now) {
-            Some((StateKind::Upstream, inner)) => Ok(Some(inner)),
-            Some((StateKind::Approval, _)) => Ok(None),
-            None => Err(Failure::bad(
+        let earlier = match states::open(&self.keys, state, &binding, now) {
+            Some((StateKind::Upstream, inner)) => {
+                Some(Earlier { state: to_raw_value(&inner).ok(), responses })
+            }
+            // What comes with it answers our own question, and is no business of the server. What is, waits inside.
+            Some((StateKind::Approval, inner)) => serde_json::from_str(&inner).ok(),
+            None => None,
+        };
+        let earlier = earlier.ok_or_else(|| {
+            Failure::bad(
                 code::INVALID_PARAMS,
                 "`requestState` is not one that was given for this call",
-            )),
+            )
+        })?;
+        Ok(Round { binding, earlier })
+    }
+
+    /// What goes to a server besides the arguments is part of what is approved and recorded. Gives the digest of all of it.
+    fn exact(&self, entry: &mut Entry, call: &envelope::Call, earlier: &Earlier) -> Option<Digest> {
+        let Earlier { state, responses } = earlier;
+        if state.is_none() && responses.is_none() {
+            return None;
+        }
+        let parts = [Some(&*call.raw), responses.as_deref(), state.as_deref()];
+        // No JSON holds a zero byte: where each of them ends is never in doubt.
+        let exact = parts.map(|part| part.map_or("", RawValue::get)).join("\0");
+        let digest = self.keys.digest().digest(exact.as_bytes());
+        entry.arguments = Some(digest);
+        entry.arguments_size = size(&exact);
+        Some(digest)
+    }
+}
+
+impl Earlier {
+    /// What is carried out, as a person is shown it.
+    fn beside(&self, arguments: &RawValue) -> String {
+        match &self.responses {
+            None => arguments.get().to_owned(),
+            Some(responses) => {
+                format!("{{\"arguments\":{arguments},\"inputResponses\":{responses}}}")
+            }
         }
     }
 }
@@ -415,10 +493,6 @@ fn server_of(tool: &Tool) -> [u8; 32] {
 enum Unapproved {
     Refused(Reason),
     Asked(Value),
-}
-
-fn binding(asked: &Asked) -> Vec<u8> {
-    bind(asked.agent.as_uuid(), &asked.tool, &asked.arguments)
 }
 
 /// What a state is good for: one agent, one tool, one set of arguments.
@@ -534,6 +608,7 @@ impl Admitted {
             text,
             &json!({ "error": { "code": reason, "detail": text } }),
         );
+        let result = answers::fitting(&self.tool, result);
         Went { outcome, reason, said: Ok(answers::result(&self.id, &result.to_string())) }
     }
 
@@ -543,6 +618,7 @@ impl Admitted {
             Err(Failure::unavailable(format!("{reason}. {}", reason.advice())))
         } else {
             let result = answers::refusal(self.era, reason, None, now);
+            let result = answers::fitting(&self.tool, result);
             Ok(answers::result(&self.id, &result.to_string()))
         };
         Went { outcome: Outcome::Revoked, reason: reason.code(), said }
@@ -605,12 +681,9 @@ impl Admitted {
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Went {
         let parent = TraceParent { trace: self.trace, span: self.span(), flags: 1 }.to_string();
-        let state = self
-            .state
-            .as_ref()
-            .and_then(|state| RawValue::from_string(json!(state).to_string()).ok());
-        let input = (self.call.responses.is_some() || state.is_some()).then_some(upstream::Input {
-            responses: self.call.responses.as_deref(),
+        let Earlier { state, responses } = &self.round.earlier;
+        let input = (responses.is_some() || state.is_some()).then_some(upstream::Input {
+            responses: responses.as_deref(),
             state: state.as_deref(),
         });
         let call = upstream::Call {
@@ -695,13 +768,10 @@ impl Admitted {
             );
         };
         if let Some(Value::String(state)) = asked.get("requestState") {
-            let now = self.inner.app.environment().now();
-            let arguments = self.entry.arguments.map(|digest| digest.0).unwrap_or_default();
-            let name = self.tool.definition.name.as_str();
-            let binding = bind(self.known.agent.token.as_uuid(), name, &arguments);
-            let until = now + time::Duration::minutes(30);
+            let until = self.inner.app.environment().now() + time::Duration::minutes(30);
+            let (keys, binding) = (&self.inner.keys, &self.round.binding);
             asked["requestState"] =
-                json!(states::seal(&self.inner.keys, StateKind::Upstream, &binding, state, until));
+                json!(states::seal(keys, StateKind::Upstream, binding, state, until));
         }
         let said = Ok(answers::result(&self.id, &asked.to_string()));
         Went { outcome: Outcome::Success, reason: "input_required", said }

@@ -18,7 +18,7 @@ use cynode_app::{
 };
 use cynode_core::{ids::CallId, sync::lock, trace::TraceParent};
 use cynode_policy::{
-    catalogue::{Origin, Tool},
+    catalogue::Tool,
     gate::{list, open_to},
     reasons::Reason,
 };
@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::{
-    Gateway, Inner,
+    Gateway, Inner, Named,
     answers::{self, Failure, code, json_response},
     calls::{Answer, Decided, Hangup},
     envelope::{self, Era, LEGACY, Message},
@@ -123,7 +123,7 @@ impl Inner {
             Message::Response => StatusCode::ACCEPTED.into_response(),
             Message::Notification { method, params } => {
                 if method == "notifications/cancelled" {
-                    self.give_up(shown, &params);
+                    self.give_up(&headers, shown, &params);
                 }
                 StatusCode::ACCEPTED.into_response()
             }
@@ -189,7 +189,7 @@ impl Inner {
         // A method is the caller's own word, unless it is one of ours.
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
         entry.method = if ours.contains(&method) { method.to_owned() } else { "other".into() };
-        let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, now).await;
+        let Answer { said, .. } = self.refuse(entry, era, &id, reason, None, None).await;
         // What cannot be decided or recorded is not answered as if it were.
         if let Err(failure) = &said
             && failure.code() == code::UNAVAILABLE
@@ -237,8 +237,8 @@ impl Inner {
                 return Failure::unavailable(reason.to_string()).of(Some(id.clone())).response(era);
             }
         };
-        let token = known.agent.token.as_uuid();
-        let held = lock(&state.lists).get(&token).cloned();
+        let key = (known.agent.token.as_uuid(), known.agent.operates);
+        let held = lock(&state.lists).get(&key).cloned();
         let tools = held.unwrap_or_else(|| {
             let tools: Vec<_> = list(&known.agent, &state.loaded.gate)
                 .into_iter()
@@ -249,7 +249,7 @@ impl Inner {
             if lists.len() > 1000 {
                 lists.clear();
             }
-            lists.insert(token, tools.clone());
+            lists.insert(key, tools.clone());
             tools
         });
         let result = match era {
@@ -290,7 +290,7 @@ impl Inner {
             return failure.of(Some(id)).response(era);
         }
         let trace = trace(&self, &headers);
-        let key = (shown.hash, id.to_string());
+        let key = named(&headers, shown, &id);
         if era == Era::Legacy {
             self.pending().insert(key.clone(), hangup.clone());
         }
@@ -304,27 +304,39 @@ impl Inner {
                 // The entry among the pending ones goes with the stream.
                 return stream::progress(self.clone(), *admitted, hangup, key);
             }
-            Decided::Admitted(admitted) => said(admitted.carry_out(hangup, None).await, era),
+            Decided::Admitted(admitted) => {
+                said(admitted.carry_out(hangup.clone(), None).await, era)
+            }
         };
-        if era == Era::Legacy {
-            self.pending().remove(&key);
-        }
+        self.ended(&key, &hangup);
         response
     }
 
     /// The caller gives a call up.
-    fn give_up(&self, shown: Presented, params: &Value) {
+    fn give_up(&self, headers: &HeaderMap, shown: Presented, params: &Value) {
         let Some(id) = params.get("requestId") else { return };
-        if let Some(hangup) = self.pending().get(&(shown.hash, id.to_string())) {
+        if let Some(hangup) = self.pending().get(&named(headers, shown, id)) {
             hangup.token.cancel();
         }
     }
 
-    fn pending(
-        &self,
-    ) -> std::sync::MutexGuard<'_, std::collections::HashMap<([u8; 32], String), Hangup>> {
+    /// Nobody can give up a call that has ended. A later one of the same name goes on.
+    fn ended(&self, key: &Named, hangup: &Hangup) {
+        let mut pending = self.pending();
+        if pending.get(key).is_some_and(|held| held.is(hangup)) {
+            pending.remove(key);
+        }
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<Named, Hangup>> {
         lock(&self.pending)
     }
+}
+
+/// What names a call of the older era.
+fn named(headers: &HeaderMap, shown: Presented, id: &Value) -> Named {
+    let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
+    (shown.hash, session.unwrap_or_default().to_owned(), id.to_string())
 }
 
 /// The trace that a message belongs to: the caller's, or a new one.
@@ -371,9 +383,7 @@ fn shown(tool: &Tool) -> Value {
         "inputSchema": definition.input,
         "annotations": definition.annotations,
     });
-    if let Some(output) = &definition.output
-        && matches!(definition.origin, Origin::Server { .. })
-    {
+    if let Some(output) = answers::promised(tool) {
         shown["outputSchema"] = output.clone();
     }
     shown

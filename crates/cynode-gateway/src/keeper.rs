@@ -80,8 +80,8 @@ impl State {
     }
 }
 
-/// What is shown to each agent, by its token.
-pub(crate) type Lists = Arc<Mutex<HashMap<uuid::Uuid, Arc<str>>>>;
+/// What is shown to each agent, by its token and whether the person it works for may do more than read.
+pub(crate) type Lists = Arc<Mutex<HashMap<(uuid::Uuid, bool), Arc<str>>>>;
 
 #[derive(Clone)]
 struct Cached {
@@ -117,12 +117,12 @@ impl Watch {
             let call = running.get(&self.number).ok_or(Reason::Stale)?;
             (call.shown, call.agent.clone(), call.tool.clone(), call.epoch)
         };
-        self.keeper.agent(shown).await?;
+        let known = self.keeper.agent(shown).await?;
         let state = self.keeper.state().await?;
-        if state.loaded.epoch == epoch && !self.ended.is_cancelled() {
+        if state.loaded.epoch == epoch && known.agent == agent && !self.ended.is_cancelled() {
             return Ok(());
         }
-        still_open(&state.loaded.gate, &agent, &tool)
+        still_open(&state.loaded.gate, &known.agent, &tool)
     }
 
     /// Ends when the call is forbidden, and says why.
@@ -366,8 +366,11 @@ impl Keeper {
                 Some(known) if known.state == TokenState::Revoked => Some(Reason::TokenRevoked),
                 Some(known) if known.state == TokenState::Expired => Some(Reason::TokenExpired),
                 // Nothing else has changed since it was last looked at.
-                Some(_) if call.epoch == epoch => None,
-                Some(_) => still_open(gate, &call.agent, &call.tool).err(),
+                Some(known) if call.epoch == epoch && known.agent == call.agent => None,
+                Some(known) => {
+                    call.agent = known.agent.clone();
+                    still_open(gate, &call.agent, &call.tool).err()
+                }
             };
             call.epoch = epoch;
             if let Some(reason) = forbidden {

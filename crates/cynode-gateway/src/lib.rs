@@ -70,9 +70,13 @@ pub(crate) struct Inner {
     public_url: String,
     patience: Duration,
     most_bytes: usize,
-    /// Calls of the older era, by token and request, so that they can be given up.
-    pending: Mutex<HashMap<([u8; 32], String), Hangup>>,
+    /// Calls of the older era, so that they can be given up.
+    pending: Mutex<HashMap<Named, Hangup>>,
 }
+
+/// What names a call of the older era: the token, the session and the request. Clients that share a token number their
+/// requests alike.
+type Named = ([u8; 32], String, String);
 
 impl Gateway {
     /// Puts the parts together and reads the gate for the first time.

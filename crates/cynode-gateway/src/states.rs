@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 /// What a state is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
-    /// A question of ours to a person.
+    /// A question of ours to a person: inside is what goes to the tool's server once it is answered.
     Approval,
     /// A question of a tool's server: inside is the server's own state.
     Upstream,
@@ -25,7 +25,7 @@ impl StateKind {
 }
 
 /// Most characters of a state that is looked at.
-const MOST: usize = 64 * 1024;
+pub(crate) const MOST: usize = 64 * 1024;
 
 /// Signs a state for what it is bound to.
 pub(crate) fn seal(

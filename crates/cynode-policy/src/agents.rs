@@ -31,6 +31,8 @@ pub struct Agent {
     pub profile: Profile,
     /// The only tools its token is good for; `None`: all that its role may use.
     pub tools: Option<Arc<[ToolName]>>,
+    /// Whether the person it works for may still set agents to work, and not only read. Who works for nobody may.
+    pub operates: bool,
     /// When the token ends; tokens of programs of the installation end when they are revoked.
     pub expires_at: Option<OffsetDateTime>,
 }

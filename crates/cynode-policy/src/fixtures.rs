@@ -78,6 +78,7 @@ pub(crate) fn agent(role: AgentRole) -> Agent {
         job: Some(JobId::from_uuid(id(6))),
         profile: Profile { name: "default".into(), network: true },
         tools: None,
+        operates: true,
         expires_at: None,
     }
 }

@@ -132,7 +132,7 @@ fn unchanged(tool: &Tool) -> Result<(), Reason> {
     }
 }
 
-/// What does not depend on the arguments: switch, scope, lists, profile.
+/// What does not depend on the arguments: switch, scope, lists, profile, person.
 fn standing(agent: &Agent, gate: &Gate, tool: &Tool) -> Result<(), Reason> {
     if !tool.enabled {
         return Err(Reason::Disabled);
@@ -146,6 +146,11 @@ fn standing(agent: &Agent, gate: &Gate, tool: &Tool) -> Result<(), Reason> {
     listed(agent, gate, tool)?;
     if tool.definition.network && !agent.profile.network {
         return Err(Reason::NoNetwork);
+    }
+    // Our own operations ask for the person's role themselves. What reaches beyond them asks nobody else.
+    let beyond = tool.definition.network || tool.definition.origin != Origin::Native;
+    if beyond && !agent.operates {
+        return Err(Reason::PersonMayNot);
     }
     Ok(())
 }

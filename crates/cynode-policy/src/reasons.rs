@@ -17,7 +17,7 @@ pub enum Step {
     Scope,
     /// Is it on the list of the caller's role and of its token?
     Allowlist,
-    /// Does the caller's profile permit what the tool needs?
+    /// Do the caller's profile and the person it works for permit what the tool needs?
     Profile,
     /// Do the ids of the call belong to the token, and do the arguments fit the schema?
     Arguments,
@@ -88,6 +88,8 @@ pub enum Reason {
     NotInToken,
     /// The profile forbids the network.
     NoNetwork,
+    /// The person whom the caller works for may only read.
+    PersonMayNot,
     /// An id that the call must carry is missing.
     MissingId(&'static str),
     /// An id belongs to something else than what the token is for.
@@ -106,6 +108,8 @@ pub enum Reason {
     NeedsApproval(Vec<String>),
     /// A person said no to this very call.
     NotApproved,
+    /// A person must approve this very call, and too many calls wait for one already.
+    TooManyWaiting,
     /// Too many calls in too little time.
     TooFast,
     /// The same call again and again.
@@ -134,6 +138,7 @@ impl Reason {
             Self::SettingOff(_) => "setting_off",
             Self::NotInToken => "not_in_token",
             Self::NoNetwork => "no_network",
+            Self::PersonMayNot => "person_may_not",
             Self::MissingId(_) => "missing_id",
             Self::WrongId(_) => "wrong_id",
             Self::UnboundToken(_) => "unbound_token",
@@ -143,6 +148,7 @@ impl Reason {
             Self::RuleFailed(_) => "rule_failed",
             Self::NeedsApproval(_) => "needs_approval",
             Self::NotApproved => "not_approved",
+            Self::TooManyWaiting => "too_many_waiting",
             Self::TooFast => "too_fast",
             Self::Repeated => "repeated",
             Self::QuotaUsed => "quota_used",
@@ -159,7 +165,7 @@ impl Reason {
             Self::Disabled | Self::Unavailable(_) => Step::Enabled,
             Self::WrongScope(_) => Step::Scope,
             Self::NotListed(_) | Self::SettingOff(_) | Self::NotInToken => Step::Allowlist,
-            Self::NoNetwork => Step::Profile,
+            Self::NoNetwork | Self::PersonMayNot => Step::Profile,
             Self::MissingId(_)
             | Self::WrongId(_)
             | Self::UnboundToken(_)
@@ -168,7 +174,7 @@ impl Reason {
             Self::Rule(_) | Self::RuleFailed(_) | Self::NeedsApproval(_) | Self::NotApproved => {
                 Step::Rules
             }
-            Self::TooFast | Self::Repeated | Self::QuotaUsed => Step::Limits,
+            Self::TooManyWaiting | Self::TooFast | Self::Repeated | Self::QuotaUsed => Step::Limits,
             Self::NoAudit => Step::Audit,
         }
     }
@@ -188,6 +194,9 @@ impl Reason {
             Self::NeedsApproval(_) => {
                 "A person must approve this exact call. Wait, then repeat it unchanged."
             }
+            Self::TooManyWaiting => {
+                "Wait until people have answered what you asked for before, then repeat it unchanged."
+            }
             Self::TooFast | Self::QuotaUsed => "Wait until the time given, then go on.",
             Self::Repeated => {
                 "The answer will not change. Do something else, or report that you are blocked."
@@ -202,6 +211,7 @@ impl Reason {
             | Self::SettingOff(_)
             | Self::NotInToken
             | Self::NoNetwork
+            | Self::PersonMayNot
             | Self::UnboundToken(_)
             | Self::Rule(_)
             | Self::RuleFailed(_)
@@ -246,6 +256,7 @@ impl fmt::Display for Reason {
             Self::SettingOff(key) => write!(f, "the system setting `{key}` does not permit it"),
             Self::NotInToken => f.write_str("the token is good for other tools only"),
             Self::NoNetwork => f.write_str("the profile does not permit the network"),
+            Self::PersonMayNot => f.write_str("whoever you work for may only read in this project"),
             Self::MissingId(name) => write!(f, "the argument `{name}` is missing"),
             Self::WrongId(name) => {
                 write!(f, "the argument `{name}` is not what the token is for")
@@ -261,6 +272,9 @@ impl fmt::Display for Reason {
                 write!(f, "rule {} wants a person's approval", rules.join(", "))
             }
             Self::NotApproved => f.write_str("a person did not approve this call"),
+            Self::TooManyWaiting => f.write_str(
+                "it needs a person's approval, and too many of your calls wait for one already",
+            ),
             Self::TooFast => f.write_str("too many calls in too little time"),
             Self::Repeated => f.write_str("the same call was made again and again"),
             Self::QuotaUsed => f.write_str("the task has used up its calls"),

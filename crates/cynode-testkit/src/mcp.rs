@@ -217,7 +217,10 @@ impl Answer {
         }
         let result = &message["result"];
         let word = |of: &str| {
-            result["structuredContent"][of]["code"].as_str().map(|code| match of {
+            let told = result["structuredContent"][of]["code"].as_str();
+            // Where the tool promised another structure it stands beside it.
+            let told = told.or_else(|| result["_meta"][format!("cynode/{of}")]["code"].as_str());
+            told.map(|code| match of {
                 "refused" => format!("refused {code}"),
                 _ => format!("failed {code}"),
             })

@@ -177,6 +177,28 @@ async fn each_port_lets_in_its_own_and_an_agent_opens_only_the_models_of_its_tok
 }
 
 #[tokio::test]
+async fn an_agent_asks_no_model_for_a_person_who_may_only_read_in_the_project() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let ann = app.user("ann", None).await;
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let project = app.project(&admin, "web").await;
+    app.member(project, &ann, Role::Operator).await;
+    let body = json!({ "project_id": project, "description": "work" });
+    let task = ann.post("/v1/tasks", body).await.expect(201).text("id");
+    let body =
+        json!({ "role": "developer", "project_id": project, "task_id": task, "models": ["small"] });
+    let token = ann.post("/v1/agent-tokens", body).await.expect(201).text("token");
+    let agent = app.at_internal_port().with_token(&token);
+    ask(&agent, chat("small", "hi")).await.expect(200);
+    app.member(project, &ann, Role::Viewer).await;
+    ask(&agent, chat("small", "hi")).await.expect(403);
+    app.member(project, &ann, Role::Operator).await;
+    ask(&agent, chat("small", "hi")).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_call_is_accounted_to_the_project_that_the_header_names_if_the_caller_works_there() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

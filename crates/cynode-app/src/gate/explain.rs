@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use cynode_core::roles::Role;
-use cynode_db::agent_tokens;
+use cynode_core::{accounts::Credential, roles::Role};
+use cynode_db::{agent_tokens, authentication};
 use cynode_policy::{
+    agents::Agent,
     gate::{Call, Decision, Gate, decide},
     reasons::{Reason, Step},
     rules::RuleSet,
@@ -46,10 +47,21 @@ pub async fn explain(ctx: &mut Ctx, parts: &Parts, body: &Explain) -> Result<Exp
         None => {
             let nothing = json!({});
             let arguments = body.arguments.as_ref().unwrap_or(&nothing);
-            decide(&token.agent, &gate, Call { tool: &body.tool, arguments })
+            let agent = held_to_the_person(ctx, token.agent).await?;
+            decide(&agent, &gate, Call { tool: &body.tool, arguments })
         }
     };
     Ok(explained(&gate, &decision))
+}
+
+/// The agent, with what the person whom it works for may do now.
+async fn held_to_the_person(ctx: &mut Ctx, agent: Agent) -> Result<Agent, Error> {
+    let (Some(user), Some(project)) = (agent.user, agent.project) else { return Ok(agent) };
+    let own = authentication::project_role(ctx.conn(), user, project).await?;
+    let credential = Credential::Agent(agent.token);
+    let person = authentication::in_the_name_of(ctx.conn(), user, credential).await?;
+    let role = own.max(person.and_then(|person| person.role));
+    Ok(Agent { operates: role >= Some(Role::Operator), ..agent })
 }
 
 fn explained(gate: &Gate, decision: &Decision) -> Explanation {

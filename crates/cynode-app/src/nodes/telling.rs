@@ -173,7 +173,8 @@ pub async fn ask_permission(
         match approvals::seek(app, request, &asked, &words, call).await? {
             Standing::Spent(_) => return Ok(Permission::Allowed),
             Standing::Refused(_) => return Ok(Permission::Refused),
-            Standing::Waiting(_) => {}
+            // Where too many wait, this one is asked when others were answered.
+            Standing::Waiting(_) | Standing::TooMany => {}
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -52,6 +52,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "askers",
         "told",
         "parked",
+        "switched",
         "private forges",
     ];
     assert_eq!(pending, all);

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::event_stream;
 use crate::{
-    Inner,
+    Inner, Named,
     answers::with_call,
     calls::{Admitted, Hangup, Line},
     upstream::Progress,
@@ -29,14 +29,14 @@ pub(super) fn progress(
     inner: Arc<Inner>,
     admitted: Admitted,
     hangup: Hangup,
-    key: ([u8; 32], String),
+    key: Named,
 ) -> Response {
     let call = admitted.id();
     let label = admitted.progress_token().unwrap_or(Value::Null);
     let (sender, receiver) = mpsc::channel::<Progress>(ROOM);
     let work = TaskTracker::new().spawn(async move {
-        let answer = admitted.carry_out(hangup, Some(sender)).await;
-        inner.pending().remove(&key);
+        let answer = admitted.carry_out(hangup.clone(), Some(sender)).await;
+        inner.ended(&key, &hangup);
         match answer.said {
             Ok(body) => body,
             Err(failure) => failure.body().to_string(),

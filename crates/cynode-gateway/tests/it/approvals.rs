@@ -2,14 +2,15 @@
 
 use cynode_core::roles::Role;
 use cynode_testkit::mcp::{Agent, Answer, Era};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     bench::{Bench, promised},
-    offering::Offering,
+    offering::{self, Offering},
 };
 
 const RULE: &str = "forbid (principal, action == Action::\"artifact.put\", resource);";
+const ASK_RULE: &str = "forbid (principal, action == Action::\"ext.todo.ask\", resource);";
 
 fn put(bench: &Bench, text: &str) -> Value {
     json!({ "task_id": bench.task, "name": "a.txt", "media_type": "text/plain", "text": text })
@@ -252,6 +253,118 @@ async fn a_servers_own_question_goes_to_the_caller_and_its_state_comes_back_only
     let same = agent.call_with("ext.todo.ask", json!({ "text": "a" }), answer).await;
     assert_eq!(same.text(), r#"{"q":{"action":"accept"}} "the-server's-own""#);
     assert_eq!(offering.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_yes_covers_only_the_answers_that_the_person_saw() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    bench.rule("ask-first", "approve", ASK_RULE).await;
+    let agent = bench.agent("developer").await;
+    let arguments = json!({ "text": "a" });
+    let ask = async |more: Value| agent.call_with("ext.todo.ask", arguments.clone(), more).await;
+    assert_eq!(ask(json!({})).await.verdict(), "refused needs_approval");
+    bench.answer(true).await;
+    // Answers that nobody was shown do not pass with that yes.
+    let unseen = json!({ "inputResponses": { "q": { "action": "accept" } } });
+    assert_eq!(ask(unseen).await.verdict(), "refused needs_approval");
+    assert_eq!(offering.calls().len(), 0);
+    bench.answer(false).await;
+    let asked = ask(json!({})).await;
+    assert_eq!(asked.verdict(), "asked");
+    let state = asked.result()["requestState"].clone();
+    let answering = |action: &str| json!({ "requestState": state, "inputResponses": { "q": { "action": action } } });
+    assert_eq!(ask(answering("decline")).await.verdict(), "refused needs_approval");
+    let id = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    let shown = bench.admin.get(&format!("/v1/approvals/{id}")).await.expect(200).json();
+    assert_eq!(
+        shown["arguments"],
+        json!({ "arguments": arguments, "inputResponses": { "q": { "action": "decline" } } })
+    );
+    bench.answer(true).await;
+    assert_eq!(ask(answering("accept")).await.verdict(), "refused needs_approval");
+    assert_eq!(offering.calls().len(), 1);
+    let passed = ask(answering("decline")).await;
+    assert_eq!(passed.text(), r#"{"q":{"action":"decline"}} "the-server's-own""#);
+    assert_eq!(offering.calls().len(), 2);
+}
+
+/// Repeats a call as the protocol says after a question that a person answers elsewhere.
+fn shown_to_a_person(asked: &Answer) -> Value {
+    json!({ "requestState": asked.result()["requestState"],
+        "inputResponses": { "approval": { "action": "accept" } } })
+}
+
+#[tokio::test]
+async fn what_was_approved_at_an_address_reaches_a_server_of_the_older_era_once() {
+    let bench = Bench::new().await;
+    let offering = Offering::start(offering::Era::Legacy).await;
+    bench.install(&offering, "todo").await;
+    let rule = "forbid (principal, action == Action::\"ext.todo.echo\", resource);";
+    bench.rule("ask-first", "approve", rule).await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let arguments = json!({ "text": "a" });
+    let asked = agent.call("ext.todo.echo", arguments.clone()).await;
+    assert_eq!(asked.verdict(), "asked");
+    bench.answer(true).await;
+    let passed = agent.call_with("ext.todo.echo", arguments, shown_to_a_person(&asked)).await;
+    assert_eq!(passed.text(), r#"RESULT-MARKER {"text":"a"}"#);
+    assert_eq!(offering.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn answers_to_a_server_wait_for_the_person_and_reach_it_after_the_yes() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    bench.rule("ask-first", "approve", ASK_RULE).await;
+    let agent = bench.agent("developer").await.showing_urls();
+    let ask = async |more: Value| {
+        let asked = agent.call_with("ext.todo.ask", json!({ "text": "a" }), more).await;
+        let wants = asked.result()["inputRequests"].clone();
+        let wants: Vec<String> =
+            wants.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+        (wants, asked)
+    };
+    let (wants, first) = ask(json!({})).await;
+    assert_eq!(wants, ["approval"]);
+    bench.answer(true).await;
+    let (wants, question) = ask(shown_to_a_person(&first)).await;
+    assert_eq!(wants, ["q"]);
+    let answered = json!({ "requestState": question.result()["requestState"],
+        "inputResponses": { "q": { "action": "accept" } } });
+    let (wants, second) = ask(answered).await;
+    assert_eq!(wants, ["approval"]);
+    assert_eq!(offering.calls().len(), 1);
+    bench.answer(true).await;
+    let (wants, passed) = ask(shown_to_a_person(&second)).await;
+    assert_eq!(wants, Vec::<String>::new());
+    assert_eq!(passed.text(), r#"{"q":{"action":"accept"}} "the-server's-own""#);
+    assert_eq!(offering.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn questions_of_one_agent_do_not_bury_those_of_others() {
+    let bench = guarded().await;
+    let (agent, other) = (bench.agent("developer").await, bench.agent("developer").await);
+    let mut verdicts = vec![store(&bench, &agent, "0").await.verdict()];
+    let first = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    for number in 1..30 {
+        verdicts.push(store(&bench, &agent, &number.to_string()).await.verdict());
+    }
+    let asked = vec!["refused needs_approval"; 20];
+    assert_eq!(verdicts, [asked, vec!["refused too_many_waiting"; 10]].concat());
+    assert_eq!(bench.waiting().await.len(), 20);
+    // What was asked before is still known, and others are heard.
+    assert_eq!(store(&bench, &agent, "0").await.verdict(), "refused needs_approval");
+    assert_eq!(store(&bench, &other, "0").await.verdict(), "refused needs_approval");
+    assert_eq!(bench.waiting().await.len(), 21);
+    let path = format!("/v1/approvals/{first}");
+    bench.admin.post(&path, json!({ "approved": true })).await.expect(200);
+    assert_eq!(store(&bench, &agent, "29").await.verdict(), "refused needs_approval");
+    assert_eq!(store(&bench, &agent, "28").await.verdict(), "refused too_many_waiting");
+    assert_eq!(store(&bench, &agent, "0").await.verdict(), "ok");
 }
 
 #[tokio::test]

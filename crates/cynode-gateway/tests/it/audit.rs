@@ -115,6 +115,30 @@ async fn a_call_that_its_caller_gives_up_is_recorded_as_cancelled() {
 }
 
 #[tokio::test]
+async fn giving_up_a_call_ends_no_call_of_another_session_that_is_named_alike() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let agent = bench.agent("developer").await.in_era(Era::Legacy).naming(json!(1));
+    let sessions = ["left", "right"].map(|name| agent.with_header("mcp-session-id", name));
+    let [left, right] = sessions.clone();
+    let mut first = beside(async move { left.call("ext.todo.hang", json!({})).await });
+    offering.hanging(1).await;
+    let mut second = beside(async move { right.call("ext.todo.hang", json!({})).await });
+    offering.hanging(2).await;
+    let [left, right] = sessions;
+    let given_up = json!({ "requestId": 1 });
+    left.notify("notifications/cancelled", given_up.clone()).await.expect(202);
+    tokio::select! {
+        ended = &mut first => assert_eq!(ended.unwrap().verdict(), "failed cancelled"),
+        ended = &mut second => panic!("{}", ended.unwrap().verdict()),
+    }
+    right.notify("notifications/cancelled", given_up).await.expect(202);
+    assert_eq!(second.await.unwrap().verdict(), "failed cancelled");
+    offering.abandoned(2).await;
+}
+
+#[tokio::test]
 async fn a_call_whose_caller_goes_away_is_recorded_as_disconnected_and_given_up() {
     let bench = Bench::new().await;
     let offering = Offering::modern().await;

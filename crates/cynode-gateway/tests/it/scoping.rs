@@ -3,7 +3,10 @@
 use cynode_core::roles::Role;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, ROLES};
+use crate::{
+    bench::{Bench, ROLES, promised},
+    offering::Offering,
+};
 
 const FOREIGN_JOB: &str = "job_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
@@ -207,16 +210,36 @@ async fn a_manager_works_on_any_task_of_its_project_and_on_none_outside_even_for
 #[tokio::test]
 async fn an_agent_may_not_do_more_than_the_person_it_works_for() {
     let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
     let person = bench.app.user("person", None).await;
     bench.app.member(bench.project, &person, Role::Operator).await;
     let issued = bench.issue(&person, "project_manager", json!({})).await;
     let manager = bench.holding(&issued).await;
+    let beyond =
+        [("ext.todo.echo", json!({})), ("web.fetch", json!({ "url": "http://127.0.0.1/" }))];
+    for (tool, arguments) in beyond.clone() {
+        let verdict = manager.call(tool, arguments).await.verdict();
+        assert!(!verdict.starts_with("refused"), "{tool} {verdict}");
+        assert!(manager.tools().await.contains(&tool.replace('.', "__")), "{tool}");
+    }
     let update = json!({ "task_id": bench.task, "description": "Mend more" });
     assert_eq!(manager.call("db.task.update", update.clone()).await.verdict(), "ok");
     bench.app.member(bench.project, &person, Role::Viewer).await;
     assert_eq!(manager.call("db.task.update", update).await.verdict(), "failed forbidden");
     let read = manager.call("db.task.get", json!({ "task_id": bench.task })).await;
     assert_eq!(read.value()["description"], "Mend more");
+    // What no operation of ours looks at is closed too.
+    promised().await;
+    for (tool, arguments) in beyond {
+        let explained = json!({ "agent_token_id": issued["agent_token_id"], "tool": tool, "arguments": arguments });
+        let explained = bench.admin.post("/v1/policy/explain", explained).await.expect(200).json();
+        assert_eq!(explained["reason"], "person_may_not", "{tool}");
+        let verdict = manager.call(tool, arguments).await.verdict();
+        assert_eq!(verdict, "refused person_may_not", "{tool}");
+        assert!(!manager.tools().await.contains(&tool.replace('.', "__")), "{tool}");
+    }
+    assert_eq!(offering.calls().len(), 1);
 }
 
 #[tokio::test]

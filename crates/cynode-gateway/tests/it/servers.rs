@@ -212,6 +212,42 @@ async fn the_owner_sets_the_scope_of_their_own_tools_and_nobody_elses() {
 }
 
 #[tokio::test]
+async fn what_an_admin_switched_off_its_owner_cannot_switch_on_by_any_way() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    let made =
+        person.post("/v1/tool-servers", install("https://tools.example/mcp")).await.expect(201);
+    let server = format!("/v1/tool-servers/{}", made.text("server_id"));
+    // Its offers, as if it had been asked.
+    bench.app.db.execute(
+        "INSERT INTO server_tools (server_id, tool, name, definition, accepted, annotations, seen_at)
+         SELECT server_id, 'echo', 'ext.todo.echo', d, d, '{}', now() FROM tool_servers,
+         (VALUES ('{\"name\": \"echo\", \"inputSchema\": {\"type\": \"object\"}}'::jsonb)) AS v (d)",
+    ).await;
+    let tool = "/v1/tools/ext.todo.echo";
+    let (on, off) = (json!({ "enabled": true }), json!({ "enabled": false }));
+    // What somebody switched off themselves they switch on again.
+    person.put(tool, off.clone()).await.expect(200);
+    person.put(tool, on.clone()).await.expect(200);
+    person.put(tool, off.clone()).await.expect(200);
+    bench.admin.put(tool, off.clone()).await.expect(200);
+    person.put(tool, json!({ "scope": "sandbox" })).await.expect(200);
+    person.put(tool, off.clone()).await.expect(200);
+    person.put(tool, on.clone()).await.expect(403);
+    person.delete(&server).await.expect(403);
+    bench.admin.put(tool, on.clone()).await.expect(200);
+    person.put(tool, off.clone()).await.expect(200);
+    person.put(tool, on).await.expect(200);
+    // Nor the whole server.
+    bench.admin.patch(&server, off.clone()).await.expect(200);
+    person.patch(&server, off.clone()).await.expect(200);
+    person.delete(&server).await.expect(403);
+    bench.admin.patch(&server, json!({ "enabled": true })).await.expect(200);
+    person.patch(&server, off).await.expect(200);
+    person.delete(&server).await.expect(204);
+}
+
+#[tokio::test]
 async fn a_tool_that_was_not_installed_for_the_caller_does_not_exist_for_it() {
     let bench = Bench::new().await;
     let offering = Offering::modern().await;
@@ -411,6 +447,29 @@ async fn a_structured_result_that_breaks_its_own_schema_is_not_passed_on() {
     assert!(!lied.json().to_string().contains("one\\\""), "{}", lied.json());
     let records = bench.records().await;
     assert_eq!(records.last().unwrap()["outcome"], "protocol_error");
+}
+
+#[tokio::test]
+async fn what_is_said_in_place_of_a_promised_structure_does_not_pretend_to_be_it() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    for tool in ["ext.todo.honest", "ext.todo.echo"] {
+        bench.set_tool(tool, json!({ "enabled": false })).await;
+    }
+    let agent = bench.agent("developer").await;
+    let told = async |tool: &str| {
+        let result = agent.call(tool, json!({})).await.result();
+        let refused = result["_meta"]["cynode/refused"]["code"].clone();
+        let failed = result["_meta"]["cynode/error"]["code"].clone();
+        (result["structuredContent"]["refused"]["code"].clone(), refused, failed)
+    };
+    assert_eq!(told("ext.todo.honest").await, (json!(null), json!("disabled"), json!(null)));
+    assert_eq!(told("ext.todo.liar").await, (json!(null), json!(null), json!("broken_promise")));
+    // Who promises no structure is told by ours.
+    assert_eq!(told("ext.todo.echo").await, (json!("disabled"), json!(null), json!(null)));
+    let liar = agent.call("ext.todo.liar", json!({})).await.result();
+    assert_eq!(liar.get("structuredContent"), None);
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ fn agent(role: AgentRole) -> Agent {
         job: (!runner).then(|| JobId::from_uuid(id(6))),
         profile: Profile { name: "default".into(), network: true },
         tools: None,
+        operates: true,
         expires_at: None,
     }
 }

@@ -283,6 +283,26 @@ async fn a_person_who_leaves_the_project_takes_the_tokens_of_their_agents_with_t
 }
 
 #[tokio::test]
+async fn a_person_who_may_only_read_from_now_on_ends_the_call_that_is_under_way() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    let issued = bench.issue(&person, "developer", json!({})).await;
+    let agent = bench.holding(&issued).await;
+    let call = beside(async move { agent.call("ext.todo.hang", json!({})).await });
+    offering.hanging(1).await;
+    bench.app.member(bench.project, &person, Role::Viewer).await;
+    assert_eq!(call.await.unwrap().verdict(), "refused person_may_not");
+    offering.abandoned(1).await;
+    assert_eq!(
+        bench.story().await.last().unwrap(),
+        "developer ext.todo.hang outcome allow person_may_not revoked"
+    );
+}
+
+#[tokio::test]
 async fn only_who_may_issue_tokens_of_a_project_may_revoke_them() {
     let bench = Bench::new().await;
     let issued = bench.issue(&bench.admin, "developer", json!({})).await;

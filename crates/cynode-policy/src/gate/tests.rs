@@ -214,9 +214,11 @@ proptest! {
     #[test]
     fn the_list_shows_exactly_what_a_call_would_be_allowed(
         role in any_role(), tools in any_gate(), rules in any_rules(), network in any::<bool>(), bound in any::<bool>(),
+        operates in any::<bool>(),
     ) {
         let mut caller = agent(role);
         caller.profile.network = network;
+        caller.operates = operates;
         if !bound {
             (caller.task, caller.run, caller.job) = (None, None, None);
         }

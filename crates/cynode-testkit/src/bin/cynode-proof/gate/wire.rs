@@ -197,16 +197,20 @@ impl Answered {
             return Verdict::Error(code);
         }
         let result = &message["result"];
-        let structured = &result["structuredContent"];
-        let code = |value: &Value| value["code"].as_str().map(str::to_owned);
+        let code = |of: &str| {
+            // Where the tool promised another structure it stands beside it.
+            let told = result["structuredContent"][of]["code"].as_str();
+            let told = told.or_else(|| result["_meta"][format!("cynode/{of}")]["code"].as_str());
+            told.map(str::to_owned)
+        };
         if self.status != 200 || !result.is_object() {
             Verdict::Error(self.status.into())
         } else if result["isError"] != true {
             Verdict::Success(result["content"][0]["text"].as_str().map(str::to_owned))
-        } else if let Some(code) = code(&structured["refused"]) {
+        } else if let Some(code) = code("refused") {
             Verdict::Refused(code)
         } else {
-            Verdict::ToolError(code(&structured["error"]))
+            Verdict::ToolError(code("error"))
         }
     }
 
