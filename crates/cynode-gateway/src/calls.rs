@@ -178,15 +178,9 @@ impl Inner {
         // Refused calls count too: whoever tries again and again is told to stop.
         let named = decision.tool.as_ref().map_or("", |tool| tool.definition.name.as_str());
         let kind = decision.tool.as_ref().map_or_else(|| Plain::of(b""), |tool| tool.digest);
-        let mut whole = Vec::from(kind.0);
-        whole.extend_from_slice(&arguments.0);
-        let counted = self.counter.count(
-            &self.app,
-            loaded.limits,
-            &known.agent,
-            (named, kind),
-            Plain::of(&whole),
-        );
+        let whole = Plain::of(&[kind.0, arguments.0].concat());
+        let asking = (named, kind);
+        let counted = self.counter.count(&self.app, loaded.limits, &known.agent, asking, whole);
         if let Err(much) = counted.await {
             return no(entry, decision.tool, much.reason, much.until).await;
         }
