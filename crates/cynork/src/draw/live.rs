@@ -138,6 +138,9 @@ pub fn waits_for(timeline: &Timeline) -> Option<String> {
         WaitReason::Job => jobs(&timeline.jobs),
         WaitReason::Approval => "your yes to the plan".to_owned(),
         WaitReason::HumanInput => format!("your answer: {}", asked(wait)),
+        WaitReason::Paused if wait.question.is_some() => {
+            format!("somebody who lets it go on: {}", asked(wait))
+        }
         WaitReason::Paused => "somebody who lets it go on: it is paused".to_owned(),
         WaitReason::Retry => "the time of the next attempt".to_owned(),
         WaitReason::Quota => "a provider's quota".to_owned(),

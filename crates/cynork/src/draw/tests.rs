@@ -1,4 +1,4 @@
-use cynode_core::evidence::Check;
+use cynode_core::{evidence::Check, workflow::waits::WaitReason};
 use cynode_wire::evidence::EvidenceState;
 use serde_json::json;
 use time::macros::datetime;
@@ -348,7 +348,7 @@ fn what_it_waits_for_is_told_in_words() {
     for (reason, words) in [
         ("approval", "your yes to the plan"),
         ("human_input", "your answer: Which one?"),
-        ("paused", "somebody who lets it go on: it is paused"),
+        ("paused", "somebody who lets it go on: Which one?"),
         ("agent", "the project manager, who thinks"),
         ("job", "the work on review"),
     ] {
@@ -363,6 +363,9 @@ fn what_it_waits_for_is_told_in_words() {
     }
     timeline.jobs[0].state = "queued".into();
     assert_eq!(waits_for(&timeline).unwrap(), "a machine that takes review");
+    timeline.waits[0].reason = WaitReason::Paused;
+    timeline.waits[0].question = None;
+    assert_eq!(waits_for(&timeline).unwrap(), "somebody who lets it go on: it is paused");
     timeline.waits[0].resolved_at = Some(datetime!(2026-01-01 0:00 UTC));
     assert_eq!(waits_for(&timeline), None);
 }

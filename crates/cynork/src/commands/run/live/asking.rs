@@ -82,7 +82,13 @@ impl Scene<'_> {
                 Ok(())
             }
             WaitReason::Paused => {
-                self.notice(&format!("it is paused: cynork task resume {id}"));
+                // An agent that waits for a person is paused with its question.
+                if question.is_empty() {
+                    self.notice(&format!("it is paused: cynork task resume {id}"));
+                } else {
+                    self.notice(&format!("it is paused: {question}"));
+                    self.notice(&format!("answer it with: cynork task resume {id} \"…\""));
+                }
                 Ok(())
             }
             WaitReason::Quota => {

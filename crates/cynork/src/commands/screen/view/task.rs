@@ -29,7 +29,12 @@ impl Sheet<'_> {
         let told = match state.waits_for(task.id) {
             Some(WaitReason::Approval) => "its plan waits for your yes".to_owned(),
             Some(WaitReason::HumanInput) => "it has a question for you".to_owned(),
-            Some(WaitReason::Paused) => "somebody paused it".to_owned(),
+            Some(WaitReason::Paused) => {
+                // An agent that waits for a person is paused with its question.
+                let asked = timeline.and_then(|it| it.waits.last()?.question.as_deref());
+                let asked = asked.map(text::first).filter(|asked| !asked.is_empty());
+                asked.unwrap_or_else(|| "somebody paused it".to_owned())
+            }
             _ if told == "completed" => String::new(),
             _ => text::first(&told),
         };
