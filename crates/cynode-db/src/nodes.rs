@@ -630,7 +630,7 @@ pub struct Undelivered {
 }
 
 /// What the agents of these jobs were not told yet, oldest first: what their task was told since they began, unless it is for another
-/// job, and what people answered when no agent was left to hear it. The first that hears such an answer is enough.
+/// job, and words to go on with that came when an agent of an earlier attempt at the same unit might have heard them and did not.
 #[tracing::instrument(name = "db.nodes.undelivered", skip_all)]
 pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelivered>, DbError> {
     let jobs: Vec<_> = jobs.iter().map(|job| job.as_uuid()).collect();
@@ -642,9 +642,10 @@ pub async fn undelivered(conn: &mut Conn, jobs: &[JobId]) -> Result<Vec<Undelive
             AND (i.given_at >= j.started_at OR (
                 i.kind = 'continue' AND i.text IS NOT NULL AND i.job_id IS NULL
                 AND j.payload #>> '{unit,work,worker,kind}' IN ('acp', 'scripted')
+                AND EXISTS (SELECT FROM jobs earlier WHERE earlier.unit_id = j.unit_id AND earlier.attempt < j.attempt
+                    AND earlier.started_at <= i.given_at)
                 AND NOT EXISTS (SELECT FROM jobs agent JOIN job_deliveries heard ON heard.job_id = agent.job_id
-                    WHERE agent.task_id = i.task_id AND heard.instruction_id = i.instruction_id
-                        AND agent.payload #>> '{unit,work,worker,kind}' IN ('acp', 'scripted'))))
+                    WHERE agent.unit_id = j.unit_id AND heard.instruction_id = i.instruction_id)))
             AND NOT EXISTS (SELECT FROM job_deliveries d
                 WHERE d.job_id = j.job_id AND d.instruction_id = i.instruction_id)
         ORDER BY i.number

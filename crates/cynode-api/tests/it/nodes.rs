@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use time::Duration;
 
-use crate::workflow::Drive;
+use crate::workflow::{Drive, create_job};
 
 mod evidence;
 
@@ -305,7 +305,7 @@ async fn an_instruction_reaches_the_agent_at_work_and_is_given_until_it_was_pass
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_was_left_to_hear_reaches_the_next_agent_and_only_that_one() {
+async fn an_answer_that_came_when_its_agent_had_ended_reaches_the_next_at_the_same_unit() {
     let drive = Drive::new().await;
     let agent =
         json!({ "work": { "role": "developer", "worker": { "kind": "acp", "agent": "goose" } } });
@@ -313,6 +313,7 @@ async fn an_answer_that_nobody_was_left_to_hear_reaches_the_next_agent_and_only_
     drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(200);
     let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
     let asks = node.claim(1, 1).await.remove(0);
+    let beside = node.claim(2, 1).await.remove(0);
     let instructions = format!("/v1/tasks/{}/instructions", drive.task);
     let tell = async |body: Value| drive.admin.post(&instructions, body).await.expect(202);
     tell(json!({ "kind": "pause", "text": "Which key?" })).await;
@@ -320,17 +321,36 @@ async fn an_answer_that_nobody_was_left_to_hear_reaches_the_next_agent_and_only_
     let given_up = json!({ "fencing_token": asks["fencing_token"], "outcome": "failed", "result": { "stop": "cancelled" } });
     node.client.post(&path(&asks, "result"), given_up).await.expect(200);
     tell(json!({ "kind": "continue", "text": "The one for tests" })).await;
-    let next = node.claim(2, 1).await.remove(0);
-    let told = node.heartbeat(&[&next], json!([])).await["instructions"].clone();
-    let heard = told[0]["instruction_id"].clone();
+    let ids = |told: &Value| -> Vec<Value> {
+        told.as_array().unwrap().iter().map(|one| one["instruction_id"].clone()).collect()
+    };
+    let told = node.heartbeat(&[&beside], json!([])).await["instructions"].clone();
+    let words: Vec<_> = told
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["kind"].clone(), one["text"].clone()))
+        .collect();
+    let said = ("continue".into(), "The one for tests".into());
+    assert_eq!(words, [("pause".into(), "Which key?".into()), said]);
+    assert_eq!(node.heartbeat(&[&beside], json!(ids(&told))).await["instructions"], json!([]));
+    let mut held = drive.start().await;
+    let (unit, effect) = (unit(&asks), "retry_unit");
+    let retry = json!({ "effects": [{ "effect": effect, "unit": unit, "attempt": 1 }] });
+    drive.go(&mut held, "redo", retry).await;
+    drive.go(&mut held, "pass", json!({ "effects": [create_job(&unit, 2)] })).await;
+    // Whoever is the first at its unit begins with what holds by then.
+    let first = node.claim(3, 1).await.remove(0);
+    assert_eq!(node.heartbeat(&[&beside, &first], json!([])).await["instructions"], json!([]));
+    let next = node.claim(4, 1).await.remove(0);
+    let told = node.heartbeat(&[&beside, &first, &next], json!([])).await["instructions"].clone();
     assert_eq!(
         told,
-        json!([{ "instruction_id": heard, "job_id": next["job_id"], "kind": "continue",
+        json!([{ "instruction_id": ids(&told)[0], "job_id": next["job_id"], "kind": "continue",
             "text": "The one for tests" }])
     );
-    assert_eq!(node.heartbeat(&[&next], json!([heard])).await["instructions"], json!([]));
-    let last = node.claim(3, 1).await.remove(0);
-    assert_eq!(node.heartbeat(&[&next, &last], json!([])).await["instructions"], json!([]));
+    let after = node.heartbeat(&[&beside, &first, &next], json!(ids(&told))).await;
+    assert_eq!(after["instructions"], json!([]));
 }
 
 #[tokio::test]
