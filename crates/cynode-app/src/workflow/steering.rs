@@ -5,7 +5,7 @@ use cynode_core::{
     workflow::{Node, Verdict, instructions::Steering, waits::WaitReason},
 };
 use cynode_db::{
-    instructions, waits,
+    budgets, instructions, waits,
     workflow::{self, Counters, Resting, Step},
 };
 use cynode_wire::workflow::{Feedback, Resolution, RunState};
@@ -54,14 +54,13 @@ pub(super) async fn take_up(
         Some(wait) if was_paused => waits::get(ctx.conn(), wait.id).await?,
         Some(_) | None => None,
     };
-    let asked_before: Vec<String> =
-        asked_before.and_then(|wait| wait.question).into_iter().collect();
+    let asked_before = asked_before.and_then(|wait| wait.question).unwrap_or_default();
     let mut asked = asked_before.clone();
     for instruction in &taken {
         match instruction.kind.steering() {
             Steering::Pause => {
                 paused = true;
-                asked.extend(instruction.text.clone());
+                asked_too(&mut asked, instruction.text.as_deref().unwrap_or_default());
             }
             Steering::Continue => {
                 paused = false;
@@ -98,17 +97,21 @@ pub(super) async fn take_up(
     }
     if paused && (replanned || news) {
         turn(ctx, task, at, &by, Verdict::Wait, at.next).await?;
-        let question = (!asked.is_empty()).then(|| asked.join("\n\n"));
         let wait = waits::NewWait {
             id: WaitId::from_uuid(ctx.uuid()),
             sequence: at.sequence,
             reason: WaitReason::Paused,
-            question: question.as_deref(),
+            question: Some(asked.as_str()).filter(|asked| !asked.is_empty()),
             expires_in_ms: None,
         };
         workflow::rest(ctx.conn(), task, Resting::AtAGate, counters.wakes, None).await?;
         waits::open(ctx.conn(), task, &wait).await?;
-        super::tell_who_waits(ctx, task, &wait).await?;
+        // Of a task that was parked, and is paused for it, people were told with the park.
+        let now = ctx.now;
+        let park = budgets::parked(ctx.conn(), task, now).await?;
+        if park.is_none_or(|park| park.reason != asked) {
+            super::tell_who_waits(ctx, task, &wait).await?;
+        }
     }
     Ok(match (paused, replanned) {
         (true, _) => Steered::Paused,
@@ -116,6 +119,23 @@ pub(super) async fn take_up(
         (false, false) if was_paused => Steered::Continued,
         (false, false) => Steered::No,
     })
+}
+
+/// Most paragraphs and bytes of what is asked in one pause. Whoever asks on is heard when it has ended.
+const MOST_ASKED: (usize, usize) = (10, 4000);
+
+/// Adds what is asked besides. Said again, and past what anybody would read, it is nothing new.
+fn asked_too(asked: &mut String, text: &str) {
+    let text = text.trim();
+    if asked.is_empty() {
+        text.clone_into(asked);
+        return;
+    }
+    let full = asked.split("\n\n").count() >= MOST_ASKED.0 || asked.len() >= MOST_ASKED.1;
+    if !text.is_empty() && !full && !asked.contains(text) {
+        asked.push_str("\n\n");
+        asked.push_str(text);
+    }
 }
 
 /// Writes a change of course down as a step of its own.
@@ -144,4 +164,27 @@ async fn turn(
     at.sequence += 1;
     at.next = next;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_again_in_a_pause_is_nothing_new_and_what_is_asked_has_an_end() {
+        let mut asked = String::new();
+        asked_too(&mut asked, "");
+        assert_eq!(asked, "");
+        for text in ["Which key?", "Which key?", "key", " And where? ", ""] {
+            asked_too(&mut asked, text);
+        }
+        assert_eq!(asked, "Which key?\n\nAnd where?");
+        for number in 0..100 {
+            asked_too(&mut asked, &format!("Still there? ({number})"));
+        }
+        assert_eq!(asked.split("\n\n").count(), MOST_ASKED.0);
+        let mut asked = "a".repeat(MOST_ASKED.1);
+        asked_too(&mut asked, "b");
+        assert_eq!(asked.len(), MOST_ASKED.1);
+    }
 }
