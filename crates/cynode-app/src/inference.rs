@@ -497,16 +497,18 @@ async fn answer(
     };
     let shaped = &prepared.shaped;
     let mut failure: Option<ModelError> = None;
+    let mut left_alone: Option<ModelError> = None;
     let mut resting: Option<OffsetDateTime> = None;
     for candidate in &candidates {
         let now = app.environment().now();
-        if !lock(&models.breakers).entry(candidate.provider.id).or_default().admits(Instant::now())
-        {
+        if let Err(pause) = admitted(models, candidate.provider.id) {
             let told = format!(
                 "provider `{}` keeps failing and is left alone for a moment",
                 candidate.provider.name
             );
-            failure.get_or_insert(ModelError::new(Kind::Unavailable, told));
+            // One that went on failing is not waited for where a quota is.
+            let said = if pause <= SHORT { &mut failure } else { &mut left_alone };
+            said.get_or_insert(ModelError::new(Kind::Unavailable, told));
             continue;
         }
         let key = match candidate.provider.key(now) {
@@ -529,8 +531,18 @@ async fn answer(
         // Whoever fails may be asked again long before a quota is there.
         (Some(error), _) => Refused::Failed(error),
         (None, Some(until)) => park_for_quota(app, question, until).await.into(),
-        (None, None) => Refused::NoWay(no_way(id)),
+        (None, None) => left_alone.map_or_else(|| Refused::NoWay(no_way(id)), Refused::Failed),
     })
+}
+
+/// Whether a provider may be asked; if not, for how long it is left alone.
+fn admitted(models: &Models, provider: ProviderId) -> Result<(), Duration> {
+    let (mut breakers, now) = (lock(&models.breakers), Instant::now());
+    let breaker = breakers.entry(provider).or_default();
+    if breaker.admits(now) {
+        return Ok(());
+    }
+    Err(breaker.closed_until(now).map_or(Duration::ZERO, |again| again - now))
 }
 
 fn sooner(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
