@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::{File, TryLockError},
     io::Write as _,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -342,8 +342,13 @@ fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
     if there && named {
         return Ok(());
     }
-    let before = std::fs::metadata(dir)?.permissions().mode() & 0o7777;
+    let found = std::fs::metadata(dir)?;
+    let before = found.mode() & 0o7777;
     let after = if there { before & (mode | 0o7000) } else { mode };
+    // One of another account was opened to us by whoever it belongs to.
+    if after == before || found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(after))
         .with_context(|| format!("cannot close {} to others", dir.display()))
 }
