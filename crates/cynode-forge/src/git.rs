@@ -212,6 +212,12 @@ async fn pins(remote: &Remote) -> Result<Vec<String>, GitError> {
         return Err(GitError::Refused(INSIDE.into()));
     }
     let Some(name) = url.domain() else { return Ok(Vec::new()) };
+    // Before a name a sign is an order: to forget what the name is held to, or to hold it for a while only.
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(GitError::Refused(
+            "the name of a forge begins with a letter or a digit".into(),
+        ));
+    }
     let port = url.port_or_known_default().unwrap_or(443);
     let found = look_up(name, port).await.map_err(|error| {
         GitError::Failed(format!("the name of the forge could not be looked up: {error}"))
@@ -394,6 +400,16 @@ mod tests {
         });
         for name in ["h.example", "h.example."] {
             assert_eq!(pinned(name, 8443, &found), both);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_git_would_not_be_held_to_is_refused() {
+        for name in ["-h.example", "+h.example"] {
+            let url = format!("https://{name}/o/r.git").parse().unwrap();
+            let remote = Remote { url, credential: None, files: false, private: false };
+            let refused = pins(&remote).await.unwrap_err();
+            assert!(matches!(refused, GitError::Refused(_)), "{name}: {refused}");
         }
     }
 
