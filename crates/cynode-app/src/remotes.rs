@@ -323,9 +323,13 @@ fn wish(
         (None, Some(before)) => (keys.webhook_secret(before)?, false),
         (None, None) => (HEXLOWER.encode(&app.environment().bytes::<32>()).into(), true),
     };
-    // What whoever runs the installation has opened stays open for these hosts, and for no other.
-    let opened = |it: &Remote| it.private && same_host(&it.url, &url) && same_host(&it.api, &api);
-    let private = runs_all || before.is_some_and(opened);
+    // What whoever runs the installation has opened stays open for these hosts, and for no other. Hosts that somebody else named
+    // stay closed when the rest is changed, unless their addresses say themselves where they are.
+    let same = |it: &&Remote| same_host(&it.url, &url) && same_host(&it.api, &api);
+    let private = match before.filter(same) {
+        Some(before) => before.private || (runs_all && (is_private(&url) || is_private(&api))),
+        None => runs_all,
+    };
     Ok(Wish { kind, url, api, credential, webhook_secret, made, private })
 }
 

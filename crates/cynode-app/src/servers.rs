@@ -177,6 +177,9 @@ pub async fn install(
     if caller.bounds.is_some() {
         return Err(Error::forbidden(Role::Operator, "as a person: agents install no tools"));
     }
+    if !admin {
+        stays_off(ctx, &transport).await?;
+    }
     let prefix = match body.prefix {
         None => format!("ext.{}", body.name),
         Some(prefix) => {
@@ -214,6 +217,21 @@ pub async fn install(
     gate::changed(ctx.conn()).await?;
     tell(ctx, EventKind::ToolServerInstalled, &server).await?;
     Ok(server)
+}
+
+/// Refuses one more server at a place where somebody else switched off a server of the caller or a tool of it: under another name it
+/// would be on again.
+async fn stays_off(ctx: &mut Ctx, transport: &ServerTransport) -> Result<(), Error> {
+    let caller = ctx.caller()?;
+    for server in servers::list(ctx.conn()).await? {
+        let same = server.owner == caller.user
+            && import::same_host(&Stored::of(&server)?.transport, transport);
+        if same && gate::switched_off_by_another(ctx.conn(), server.id, caller.user).await? {
+            let place = "in the installation: somebody else switched off a server of yours at this host or a tool of it";
+            return Err(Error::forbidden(Role::Admin, place));
+        }
+    }
+    Ok(())
 }
 
 fn bounded(

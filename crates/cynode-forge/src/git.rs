@@ -12,7 +12,7 @@ use std::{
 
 use data_encoding::BASE64;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::process::Command;
+use tokio::{process::Command, sync::OnceCell};
 use url::Url;
 
 use crate::{
@@ -22,6 +22,9 @@ use crate::{
 
 /// How long git may take for one thing.
 const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Where git and what it needs are.
+const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What the names of our branches begin with.
 pub const OURS: &str = "cynode/";
@@ -212,6 +215,13 @@ async fn pins(remote: &Remote) -> Result<Vec<String>, GitError> {
         return Err(GitError::Refused(INSIDE.into()));
     }
     let Some(name) = url.domain() else { return Ok(Vec::new()) };
+    // Before a name a sign is an order: to forget what the name is held to, or to hold it for a while only.
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(GitError::Refused(
+            "the name of a forge begins with a letter or a digit".into(),
+        ));
+    }
+    can_be_held().await?;
     let port = url.port_or_known_default().unwrap_or(443);
     let found = look_up(name, port).await.map_err(|error| {
         GitError::Failed(format!("the name of the forge could not be looked up: {error}"))
@@ -220,6 +230,33 @@ async fn pins(remote: &Remote) -> Result<Vec<String>, GitError> {
         return Err(GitError::Refused(INSIDE.into()));
     }
     Ok(pinned(name, port, &found))
+}
+
+/// Refuses a git that passes over the settings that hold it. One that obeys them is asked once.
+async fn can_be_held() -> Result<(), GitError> {
+    static OBEYS: OnceCell<()> = OnceCell::const_new();
+    let ask = || async {
+        let mut git = Command::new("git");
+        git.env_clear().env("PATH", PROGRAMS).arg("version");
+        let done = ended(git.stdin(Stdio::null()).kill_on_drop(true)).await?;
+        if obeys(&String::from_utf8_lossy(&done.stdout)) {
+            return Ok(());
+        }
+        Err(GitError::Refused(
+            "git 2.37 or newer is needed: an older one cannot be held to public addresses".into(),
+        ))
+    };
+    OBEYS.get_or_try_init(ask).await.copied()
+}
+
+/// Whether a git that says this of itself is 2.37 or newer.
+fn obeys(said: &str) -> bool {
+    let version = || {
+        let mut numbers = said.trim().strip_prefix("git version ")?.split('.');
+        let (major, minor) = (numbers.next()?, numbers.next()?);
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    version() >= Some((2, 37))
 }
 
 /// The name with a dot at its end is the same one, and another one to what is held to addresses.
@@ -237,7 +274,7 @@ fn pinned(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String> {
 fn command(git_dir: &Path, remote: &Remote) -> Command {
     let mut git = Command::new("git");
     git.env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("PATH", PROGRAMS)
         .env("HOME", "/nonexistent")
         .env("LC_ALL", "C.UTF-8")
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -394,6 +431,26 @@ mod tests {
         });
         for name in ["h.example", "h.example."] {
             assert_eq!(pinned(name, 8443, &found), both);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_git_would_not_be_held_to_is_refused() {
+        for name in ["-h.example", "+h.example"] {
+            let url = format!("https://{name}/o/r.git").parse().unwrap();
+            let remote = Remote { url, credential: None, files: false, private: false };
+            let refused = pins(&remote).await.unwrap_err();
+            assert!(matches!(refused, GitError::Refused(_)), "{name}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_git_that_is_too_old_or_does_not_say_how_old_it_is_is_not_trusted_to_be_held() {
+        for new in ["2.37.0\n", "2.37.1 (Apple Git-137.1)\n", "2.100.0.windows.1", "3.0.GIT"] {
+            assert!(obeys(&format!("git version {new}")), "{new}");
+        }
+        for old in ["git version 2.36.9\n", "git version 1.99.0", "git version 2", "2.47.3", ""] {
+            assert!(!obeys(old), "{old}");
         }
     }
 

@@ -435,7 +435,7 @@ impl Inner {
                 Some(Earlier { state: to_raw_value(&inner).ok(), responses })
             }
             // What comes with it answers our own question, and is no business of the server. What is, waits inside.
-            Some((StateKind::Approval, inner)) => serde_json::from_str(&inner).ok(),
+            Some((StateKind::Approval, inner)) => Earlier::waiting(&inner),
             None => None,
         };
         let earlier = earlier.ok_or_else(|| {
@@ -464,6 +464,14 @@ impl Inner {
 }
 
 impl Earlier {
+    /// What waits inside of a state that went with our own question. Those of an earlier version hold nothing.
+    fn waiting(inner: &str) -> Option<Self> {
+        if inner.is_empty() {
+            return Some(Self { state: None, responses: None });
+        }
+        serde_json::from_str(inner).ok()
+    }
+
     /// What is carried out, as a person is shown it.
     fn beside(&self, arguments: &RawValue) -> String {
         match &self.responses {
@@ -803,4 +811,21 @@ impl Admitted {
 /// Ends after that time.
 async fn until(patience: std::time::Duration) {
     let _ = tokio::time::timeout(patience, std::future::pending::<()>()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_before_a_newer_version_was_installed_can_still_be_answered() {
+        let parts = |inner: &str| {
+            let Earlier { state, responses } = Earlier::waiting(inner)?;
+            Some([state, responses].map(|part| part.map(|part| part.get().to_owned())))
+        };
+        assert_eq!(parts(""), Some([None, None]));
+        let both = r#"{"state":"s","responses":{"q":1}}"#;
+        assert_eq!(parts(both), Some([r#""s""#, r#"{"q":1}"#].map(|part| Some(part.to_owned()))));
+        assert_eq!(parts("nonsense"), None);
+    }
 }

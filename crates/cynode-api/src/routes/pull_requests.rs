@@ -95,7 +95,8 @@ pub(crate) async fn comment_pull_request(
     Path(id): Path<PullRequestId>,
     call: Mutation<NewComment>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    inference::without_secrets(&app, vec![&mut body.body]).await?;
     let answer = app.mutate(&request, |ctx| Box::pin(delivery::comment(ctx, id, body)));
     Ok(Answered(StatusCode::CREATED, answer.await?))
 }

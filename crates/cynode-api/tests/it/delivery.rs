@@ -474,6 +474,24 @@ async fn who_only_looks_decides_nothing() {
 }
 
 #[tokio::test]
+async fn secrets_in_what_is_said_about_a_pull_request_are_not_kept() {
+    let desk = Desk::new().await;
+    let (_, opened) = desk.opened(TWO).await;
+    let github = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let words = format!("{github} opens the door");
+    let place = format!("{}/comments", opened.url);
+    let comment = json!({ "body": words });
+    let said = desk.drive.admin.post(&place, comment).await.expect(201).text("body");
+    let praise = json!({ "verdict": "approve", "note": words, "comments": [{ "body": words }] });
+    desk.review(&opened, praise).await.expect(201);
+    let kept = desk.shown(&opened).await.to_string();
+    assert_eq!(kept.matches(" opens the door").count(), 3, "{kept}");
+    for text in [said, kept] {
+        assert!(!text.contains("a1B2c3D4"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_closed_pull_request_takes_nothing_more() {
     let desk = Desk::new().await;
     let (_, opened) = desk.opened(TWO).await;

@@ -411,13 +411,21 @@ async fn an_admin_of_a_project_alone_leads_nobody_to_this_machine_whatever_it_is
     let private = || app.db.texts("SELECT private::text FROM project_remotes");
     for (by, host, expected) in [
         (&eve, "forge.example", "false"),
-        (&admin, "forge.example", "true"),
-        (&eve, "forge.example", "true"),
-        (&eve, "other.example", "false"),
+        (&admin, "forge.example", "false"),
+        (&admin, "other.example", "true"),
+        (&eve, "other.example", "true"),
+        (&eve, "forge.example", "false"),
     ] {
         unasked(by, host).await;
         assert_eq!(private().await, [expected], "{host}");
     }
+    admin.delete(&path).await.expect(204);
+    unasked(&admin, "forge.example").await;
+    assert_eq!(private().await, ["true"], "removed and set anew");
+    unasked(&admin, "127.0.0.1").await;
+    app.db.execute("UPDATE project_remotes SET private = false").await;
+    unasked(&admin, "127.0.0.1").await;
+    assert_eq!(private().await, ["true"], "its address says where it is");
 }
 
 #[tokio::test]

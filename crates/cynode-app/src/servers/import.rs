@@ -66,6 +66,18 @@ pub(super) fn check(transport: &ServerTransport, admin: bool) -> Result<bool, Er
     }
 }
 
+/// Whether two servers are at one host, whatever the rest of their addresses. Programs are at none.
+pub(super) fn same_host(one: &ServerTransport, other: &ServerTransport) -> bool {
+    let host = |transport: &ServerTransport| match transport {
+        ServerTransport::Http { url } => {
+            let url = url.parse::<Url>().ok()?;
+            url.host_str().map(|host| host.trim_end_matches('.').to_owned())
+        }
+        ServerTransport::Stdio { .. } => None,
+    };
+    host(one).is_some_and(|one| host(other) == Some(one))
+}
+
 fn is_private(url: &Url) -> bool {
     let inside = |name: &str| {
         let name = name.trim_end_matches('.').to_ascii_lowercase();

@@ -1,7 +1,7 @@
 //! Tool servers that people install: what of them is used, by whom, and what never reaches them.
 
 use cynode_core::roles::Role;
-use cynode_testkit::mcp::Era;
+use cynode_testkit::{Client, mcp::Era};
 use serde_json::{Value, json};
 
 use crate::{
@@ -226,15 +226,32 @@ async fn what_an_admin_switched_off_its_owner_cannot_switch_on_by_any_way() {
     ).await;
     let tool = "/v1/tools/ext.todo.echo";
     let (on, off) = (json!({ "enabled": true }), json!({ "enabled": false }));
+    // The same thing under another name.
+    let again = async |by: &Client, url: &str, expected: u16| {
+        let mut body = install(url);
+        body["name"] = json!("again");
+        let made = by.post("/v1/tool-servers", body).await.expect(expected);
+        if expected == 201 {
+            let path = format!("/v1/tool-servers/{}", made.text("server_id"));
+            by.delete(&path).await.expect(204);
+        }
+    };
+    let same = ["https://tools.example/mcp", "http://TOOLS.example.:8080/other"];
     // What somebody switched off themselves they switch on again.
     person.put(tool, off.clone()).await.expect(200);
     person.put(tool, on.clone()).await.expect(200);
     person.put(tool, off.clone()).await.expect(200);
+    again(&person, same[0], 201).await;
     bench.admin.put(tool, off.clone()).await.expect(200);
     person.put(tool, json!({ "scope": "sandbox" })).await.expect(200);
     person.put(tool, off.clone()).await.expect(200);
     person.put(tool, on.clone()).await.expect(403);
     person.delete(&server).await.expect(403);
+    for url in same {
+        again(&person, url, 403).await;
+    }
+    again(&person, "https://others.example/mcp", 201).await;
+    again(&bench.admin, same[0], 201).await;
     bench.admin.put(tool, on.clone()).await.expect(200);
     person.put(tool, off.clone()).await.expect(200);
     person.put(tool, on).await.expect(200);
@@ -242,6 +259,7 @@ async fn what_an_admin_switched_off_its_owner_cannot_switch_on_by_any_way() {
     bench.admin.patch(&server, off.clone()).await.expect(200);
     person.patch(&server, off.clone()).await.expect(200);
     person.delete(&server).await.expect(403);
+    again(&person, same[0], 403).await;
     bench.admin.patch(&server, json!({ "enabled": true })).await.expect(200);
     person.patch(&server, off).await.expect(200);
     person.delete(&server).await.expect(204);
