@@ -56,7 +56,8 @@ if [ -L .git ] || [ ! -d .git ]; then
     exit 65
 fi
 # What the job has closed to itself is its work too.
-find . -type d ! -perm -700 -exec chmod u+rwx {} \; || true
+find . -type d ! -perm -500 -exec chmod u+rwx {} \; || true
+find . -type d ! -perm -200 -exec chmod u+w {} + || true
 find . -type f ! -perm -400 -exec chmod u+r {} + || true
 find . -path ./.git -prune -o -name '.[Gg][Ii][Tt]' -prune -exec rm -rf {} +
 format=$(git config --file .git/config --get extensions.objectFormat || true)

@@ -198,7 +198,8 @@ async fn what_a_job_hides_from_git_is_in_the_commit_as_files_and_no_program_of_i
         git add whole && echo y > whole/f && echo '* filter=evil' > whole/.gitattributes
         printf '[filter \"evil\"]\\nclean = mkdir /out/work.bundle\\n' >> whole/.git/config
         echo shut > shut && chmod 000 shut
-        mkdir closed && echo x > closed/f && chmod 000 closed
+        mkdir -p closed/in && echo x > closed/in/f && git init --quiet closed/in/api && echo x > closed/in/api/f
+        chmod 500 closed/in/api && chmod 000 closed/in && chmod 000 closed
     ";
     let mut assignment = job(vec![shell(script)]);
     assignment.base = Some(base);
@@ -206,8 +207,8 @@ async fn what_a_job_hides_from_git_is_in_the_commit_as_files_and_no_program_of_i
     let result = fake.result(assignment.job_id).await;
     bring_back(&fake, origin.path(), &result.result);
     let tree = git(origin.path(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", "back"]);
-    let expected = "100644 README\n100644 api/f\n100644 closed/f\n100644 shut\n160000 sub\n\
-                    100644 whole/.gitattributes\n100644 whole/f";
+    let expected = "100644 README\n100644 api/f\n100644 closed/in/api/f\n100644 closed/in/f\n\
+                    100644 shut\n160000 sub\n100644 whole/.gitattributes\n100644 whole/f";
     assert_eq!(tree, expected);
     assert_eq!(git(origin.path(), &["show", "back:whole/f"]), "y");
 }
