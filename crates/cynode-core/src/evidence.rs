@@ -444,39 +444,71 @@ impl Odd {
     }
 }
 
+/// Endings of files that are code, in which a test may be written.
+const CODE: &[&str] = &[
+    "rs", "py", "js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts", "vue", "svelte", "go",
+    "java", "kt", "kts", "groovy", "scala", "clj", "cljs", "cljc", "cs", "fs", "vb", "rb", "php",
+    "c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "m", "mm", "swift", "dart", "zig", "nim",
+    "cr", "sh", "bash", "bats", "ps1", "ex", "exs", "erl", "hs", "ml", "mli", "elm", "lua", "jl",
+    "pl", "pm", "feature",
+];
+
+/// What builds the tests or tells of them, and says nothing of what they expect.
+const AROUND_TESTS: &[&str] = &[
+    "CMakeLists.txt",
+    "meson.build",
+    "BUILD",
+    "BUILD.bazel",
+    "Makefile",
+    "package.json",
+    "package-lock.json",
+    "npm-shrinkwrap.json",
+    "yarn.lock",
+    "pnpm-lock.yaml",
+    "bun.lock",
+    "deno.lock",
+    "Cargo.toml",
+    "Cargo.lock",
+    "go.mod",
+    "go.sum",
+    "pyproject.toml",
+    "poetry.lock",
+    "uv.lock",
+    "Pipfile",
+    "Pipfile.lock",
+    "requirements.txt",
+    "Gemfile",
+    "Gemfile.lock",
+    "composer.json",
+    "composer.lock",
+    "pubspec.yaml",
+    "pubspec.lock",
+    "mix.lock",
+    "packages.lock.json",
+    "README",
+    "README.txt",
+    "LICENSE",
+    "LICENSE.txt",
+    "CHANGELOG",
+    "CHANGELOG.txt",
+    ".gitignore",
+];
+
+/// The name of a file without its ending, and the ending.
+fn stem_and_ending(path: &str) -> (&str, &str) {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.rsplit_once('.').unwrap_or((name, ""))
+}
+
+/// Whether a file is in a folder of one of the names, however deep.
+fn is_below(path: &str, folders: &[&str]) -> bool {
+    path.split('/').rev().skip(1).any(|part| folders.contains(&part))
+}
+
 /// Whether a file is a test, by the customs of the usual languages.
 pub fn is_test(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
-    let code = matches!(
-        extension,
-        "rs" | "py"
-            | "js"
-            | "jsx"
-            | "ts"
-            | "tsx"
-            | "mjs"
-            | "cjs"
-            | "go"
-            | "java"
-            | "kt"
-            | "cs"
-            | "rb"
-            | "php"
-            | "c"
-            | "cc"
-            | "cpp"
-            | "sh"
-            | "bats"
-            | "ex"
-            | "exs"
-            | "swift"
-            | "scala"
-            | "feature"
-    );
-    let below = path.split('/').rev().skip(1).any(|part| {
-        matches!(part, "tests" | "test" | "spec" | "specs" | "__tests__" | "testing" | "e2e")
-    });
+    let (stem, ending) = stem_and_ending(path);
+    let below = is_below(path, &["tests", "test", "spec", "specs", "__tests__", "testing", "e2e"]);
     let named = stem.starts_with("test_")
         || stem.ends_with("_test")
         || stem.ends_with("_spec")
@@ -486,27 +518,26 @@ pub fn is_test(path: &str) -> bool {
         || stem.ends_with("Tests")
         || stem == "test"
         || stem == "tests";
-    code && (below || named)
+    CODE.contains(&ending) && (below || named)
 }
 
 /// Whether a file is no test and yet decides what tests find good: what they expect, or what they are given. A folder `spec` may as well
-/// hold what is to be built.
+/// hold what is to be built, and code in a folder `snapshots` or `golden` may be the product. What builds tests or tells of them is only
+/// meant where it is the data of a test itself.
 pub fn is_expectation(path: &str) -> bool {
-    let below = path.split('/').rev().skip(1).any(|part| {
-        matches!(
-            part,
-            "tests"
-                | "test"
-                | "__tests__"
-                | "testing"
-                | "e2e"
-                | "__snapshots__"
-                | "snapshots"
-                | "golden"
-                | "testdata"
-        )
-    });
-    (below || path.ends_with(".snap")) && !is_test(path)
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let (_, ending) = stem_and_ending(path);
+    let tested = is_below(path, &["tests", "test", "__tests__", "testing", "e2e"]);
+    let kept = is_below(path, &["snapshots", "golden"]);
+    let data = is_below(path, &["__snapshots__", "testdata"]);
+    let around = ending == "md" || AROUND_TESTS.contains(&name);
+    let below = if around {
+        data || is_below(path, &["golden"])
+            || (tested && is_below(path, &["snapshots", "fixtures"]))
+    } else {
+        data || tested || (kept && !CODE.contains(&ending))
+    };
+    (below || ending == "snap") && !is_test(path)
 }
 
 /// Tests that a change touched and nobody asked for: checks run with what they said before.
@@ -573,7 +604,21 @@ pub fn odd(
 
 /// Words of lines that show something.
 const SHOWS: &[&str] = &[
-    "assert", "expect(", "expect!", "should", "t.Error", "t.Fatal", "require.", "check!", "fail(",
+    "assert",
+    "expect(",
+    "expect!",
+    "should",
+    "t.Error",
+    "t.Fatal",
+    "require.",
+    "check!",
+    "fail(",
+    "ASSERT_",
+    "EXPECT_",
+    "REQUIRE(",
+    "XCTAssert",
+    "testing.expect",
+    "@test ",
 ];
 /// Words that keep a test from running.
 const SKIPS: &[&str] = &[

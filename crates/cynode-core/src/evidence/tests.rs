@@ -142,6 +142,10 @@ fn tests_are_known_by_the_customs_of_languages() {
         "test_sum.py",
         "spec/a_spec.rb",
         "src/test/java/SumTest.java",
+        "test/sum_test.dart",
+        "tests/helper.h",
+        "tests/sum.lua",
+        "e2e/Sum.vue",
     ] {
         assert!(is_test(path), "{path}");
     }
@@ -235,6 +239,58 @@ fn a_change_answers_for_what_tests_expect_unless_it_is_new_or_asked_for() {
     let others =
         ["tests/sum.py", "spec/api.yaml", "docs/testing.md", "src/contest/a.json", "tests"];
     assert_eq!(others.map(is_expectation), [false; 5]);
+}
+
+#[test]
+fn nobody_answers_for_code_of_the_product_and_for_what_is_around_tests() {
+    let table = [
+        ("src/snapshots/store.rs", false),
+        ("src/snapshots/README.md", false),
+        ("src/snapshots/page.html", true),
+        ("pkg/golden/golden.go", false),
+        ("pkg/testdata/src/a.go", true),
+        ("src/__snapshots__/app.js", true),
+        ("tests/README.md", false),
+        ("tests/guide.md", false),
+        ("tests/LICENSE", false),
+        ("tests/README.txt", false),
+        ("tests/out.txt", true),
+        ("tests/CMakeLists.txt", false),
+        ("tests/Makefile", false),
+        ("test/BUILD.bazel", false),
+        ("e2e/package.json", false),
+        ("e2e/pnpm-lock.yaml", false),
+        ("tests/fixtures/package.json", true),
+        ("tests/snapshots/out.md", true),
+        ("fixtures/package.json", false),
+        ("web/golden/page.md", true),
+        ("pkg/testdata/go.sum", true),
+    ];
+    for (path, meant) in table {
+        let own = vec![Odd::CheckTouched { path: path.into() }];
+        let found = odd(&[touched(path, How::Changed, "1", "2")], &[], &[], &[]);
+        assert_eq!(found, if meant { own } else { Vec::new() }, "{path}");
+    }
+}
+
+#[test]
+fn a_test_in_any_usual_language_is_compared_and_a_person_is_asked_only_if_it_shows_less() {
+    let table = [
+        ("test/sum_test.dart", "expect(sum(1, 2), 3);"),
+        ("tests/sum.cxx", "EXPECT_EQ(sum(1, 2), 3);"),
+        ("tests/sum.hpp", "REQUIRE(sum(1, 2) == 3);"),
+        ("tests/sum.zig", "try std.testing.expectEqual(3, sum(1, 2));"),
+        ("test/runtests.jl", "@test sum(1, 2) == 3"),
+        ("tests/SumTests.m", "XCTAssertEqual(sum(1, 2), 3);"),
+    ];
+    for (path, line) in table {
+        let more = touched(path, How::Changed, line, &format!("{line}\n{line}"));
+        assert_eq!(odd(&[more], &[], &[], &[]), [], "{path}");
+        let less = touched(path, How::Changed, line, "nothing");
+        let how = "it had 1 lines that show something and has 0".to_owned();
+        let weak = Odd::TestWeakened { path: path.into(), how };
+        assert_eq!(odd(&[less], &[], &[], &[]), [weak], "{path}");
+    }
 }
 
 #[test]

@@ -19,7 +19,8 @@ use super::{Merged, WorkspaceError, checked_branch, checked_commit, open_plain};
 ///
 /// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes, grafts and marks of the index are replaced.
 /// A repository inside of the repository is files like any others: git would run in it by its own settings, and take a commit of it that
-/// nobody has for all that is there. Only what was a submodule before the work stays one.
+/// nobody has for all that is there. Only what was a submodule before the work stays one, at the commit that its own repository has
+/// checked out.
 /// When the history was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
 /// Git reads a commit and a directory as a whole, more than once: one that is far larger than any that is meant would fill the memory of
 /// whoever looks at it.
@@ -56,15 +57,42 @@ if [ -L .git ] || [ ! -d .git ]; then
     exit 65
 fi
 # What the job has closed to itself is its work too.
-find . -type d ! -perm -700 -exec chmod u+rwx {} \; || true
+find . -type d ! -perm -500 -exec chmod u+rwx {} \; || true
+find . -type d ! -perm -200 -exec chmod u+w {} + || true
 find . -type f ! -perm -400 -exec chmod u+r {} + || true
-find . -path ./.git -prune -o -name '.[Gg][Ii][Tt]' -prune -exec rm -rf {} +
 format=$(git config --file .git/config --get extensions.objectFormat || true)
 rm -rf .git/config .git/config.worktree .git/hooks .git/info .git/commondir .git/objects/info/alternates
 rm -f .git/*.lock .git/shallow .git/MERGE_HEAD .git/CHERRY_PICK_HEAD .git/REVERT_HEAD
 printf '[core]\n\trepositoryformatversion = %s\n\tbare = false\n\tfilemode = true\n' "$([ "$format" = sha256 ] && echo 1 || echo 0)" > .git/config
 [ "$format" != sha256 ] || printf '[extensions]\n\tobjectFormat = sha256\n' >> .git/config
 parent=$(git rev-parse --quiet --verify 'HEAD^{commit}' || true)
+root=$(pwd -P)
+first_line() {
+    [ -L "$1" ] || [ ! -f "$1" ] || head -c 4096 "$1" | head -n 1
+}
+# What the repository of a submodule has checked out. It is read: git would run in it by its own settings.
+checked_out() {
+    to=.git
+    [ ! -f "./$1/.git" ] || to=$(first_line "./$1/.git")
+    to=${to#gitdir: }
+    case $to in /*) ;; *) to=./$1/$to ;; esac
+    to=$(cd -P -- "$to" 2>/dev/null && pwd -P) || return 0
+    case $to in "$root/.git/modules/"* | "$root/$1/.git") ;; *) return 0 ;; esac
+    id=$(first_line "$to/HEAD")
+    case $id in
+        *..*) return 0 ;;
+        'ref: refs/'*)
+            ref=${id#ref: }
+            id=$(first_line "$to/$ref")
+            if [ -z "$id" ] && [ -f "$to/packed-refs" ]; then
+                id=$({ grep -F -e " $ref" "$to/packed-refs" || true; } | while read -r one name; do
+                    [ "$name" != "$ref" ] || printf '%s\n' "$one"
+                done)
+            fi
+            ;;
+    esac
+    case $id in *[!0-9a-f]*) ;; *[1-9a-f]*) printf %s "$id" ;; esac
+}
 if [ "$worked" = nobody ]; then
     tree=$(git rev-parse 'HEAD^{tree}')
 else
@@ -76,11 +104,17 @@ else
     {
         git ls-files --stage | grep -v '^160000 ' || true
         git ls-files --stage | { grep '^160000 ' || true; } | while IFS= read -r entry; do
-            ! printf '%s\n' "$links" | grep -qxF -e "${entry#*"$tab"}" || printf '%s\n' "$entry"
+            name=${entry#*"$tab"}
+            printf '%s\n' "$links" | grep -qxF -e "$name" || continue
+            staged=${entry#160000 } staged=${staged%% *}
+            id=$(checked_out "$name")
+            [ ${#id} != ${#staged} ] || entry="160000 $id 0$tab$name"
+            printf '%s\n' "$entry"
         done
     } | GIT_INDEX_FILE=/work/.git/index.new git update-index --index-info
     rm -rf .git/index
     [ ! -e .git/index.new ] || mv .git/index.new .git/index
+    find . -path ./.git -prune -o -name '.[Gg][Ii][Tt]' -prune -exec rm -rf {} +
     git add --all
     tree=$(git write-tree)
 fi

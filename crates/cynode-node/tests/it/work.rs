@@ -198,7 +198,8 @@ async fn what_a_job_hides_from_git_is_in_the_commit_as_files_and_no_program_of_i
         git add whole && echo y > whole/f && echo '* filter=evil' > whole/.gitattributes
         printf '[filter \"evil\"]\\nclean = mkdir /out/work.bundle\\n' >> whole/.git/config
         echo shut > shut && chmod 000 shut
-        mkdir closed && echo x > closed/f && chmod 000 closed
+        mkdir -p closed/in && echo x > closed/in/f && git init --quiet closed/in/api && echo x > closed/in/api/f
+        chmod 500 closed/in/api && chmod 000 closed/in && chmod 000 closed
     ";
     let mut assignment = job(vec![shell(script)]);
     assignment.base = Some(base);
@@ -206,10 +207,64 @@ async fn what_a_job_hides_from_git_is_in_the_commit_as_files_and_no_program_of_i
     let result = fake.result(assignment.job_id).await;
     bring_back(&fake, origin.path(), &result.result);
     let tree = git(origin.path(), &["ls-tree", "-r", "--format=%(objectmode) %(path)", "back"]);
-    let expected = "100644 README\n100644 api/f\n100644 closed/f\n100644 shut\n160000 sub\n\
-                    100644 whole/.gitattributes\n100644 whole/f";
+    let expected = "100644 README\n100644 api/f\n100644 closed/in/api/f\n100644 closed/in/f\n\
+                    100644 shut\n160000 sub\n100644 whole/.gitattributes\n100644 whole/f";
     assert_eq!(tree, expected);
     assert_eq!(git(origin.path(), &["show", "back:whole/f"]), "y");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submodule_is_at_the_commit_that_is_checked_out_in_it_though_nobody_staged_that() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let begin = repository(origin.path());
+    let begin = begin.as_str();
+    let base = change(
+        origin.path(),
+        begin,
+        "for sub in aside branch detached empty evil packed; do
+             mkdir $sub; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),$sub
+         done",
+    );
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    // One has its repository where none of a submodule is, and one names a file that is no ref.
+    let script = "
+        git init --quiet branch
+        mkdir -p .git/modules && git init --quiet --separate-git-dir=.git/modules/other detached
+        git init --quiet packed
+        git init --quiet --separate-git-dir=elsewhere aside
+        git init --quiet evil
+        for sub in branch detached packed aside evil; do
+            git -C $sub -c user.name=x -c user.email=x@x commit --quiet --allow-empty -m $sub
+            git -C $sub rev-parse HEAD >> commits
+        done
+        git -C detached checkout --quiet --detach
+        git -C packed pack-refs --all
+        echo 'ref: refs/../../../commits' > evil/.git/HEAD
+    ";
+    let mut assignment = job(vec![shell(script)]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    bring_back(&fake, origin.path(), &result.result);
+    let commits = git(origin.path(), &["show", "back:commits"]);
+    let [branch, detached, packed, ..] = commits.lines().collect::<Vec<_>>()[..] else {
+        panic!("{commits}");
+    };
+    let tree =
+        git(origin.path(), &["ls-tree", "--format=%(objectmode) %(objectname) %(path)", "back"]);
+    let links: Vec<_> = tree.lines().filter_map(|line| line.strip_prefix("160000 ")).collect();
+    let expected = [
+        (begin, "aside"),
+        (branch, "branch"),
+        (detached, "detached"),
+        (begin, "empty"),
+        (begin, "evil"),
+        (packed, "packed"),
+    ];
+    assert_eq!(links, expected.map(|(commit, path)| format!("{commit} {path}")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
