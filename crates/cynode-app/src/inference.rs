@@ -64,6 +64,7 @@ use held::Held;
 use ledger::Ledger;
 use refusing::{full, park_for_quota, parked};
 use registry::{Candidate, Model, Registry, Source};
+pub(crate) use registry::{Epochs, epochs};
 
 /// How long a provider may be silent.
 const IDLE: Duration = Duration::from_mins(5);

@@ -134,6 +134,7 @@ struct Shared {
     callers: sessions::Callers,
     services: services::Services,
     new_tasks: tasks::NewTasks,
+    epochs: inference::Epochs,
     /// Held while all records of tool calls are checked.
     checking: tokio::sync::Mutex<()>,
 }
@@ -148,6 +149,7 @@ impl App {
             callers: sessions::callers(&lanes, &pool, &environment),
             services: services::services(&lanes, &pool),
             new_tasks: tasks::new_tasks(&lanes, &pool),
+            epochs: inference::epochs(&lanes, &pool),
             checking: tokio::sync::Mutex::default(),
         };
         let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));

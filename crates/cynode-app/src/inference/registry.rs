@@ -8,7 +8,9 @@ use cynode_core::{
     models::{OWN, Prices, ProviderKind, Tier},
     preferences as rules,
 };
-use cynode_db::{Conn, DbError, budgets::Breaker, models, notices, remotes, servers, settings};
+use cynode_db::{
+    Conn, DbError, Pool, budgets::Breaker, models, notices, remotes, servers, settings,
+};
 use cynode_models::{
     dialect::{Dialect, Target},
     redact::{FingerprintKey, Known as KnownSecret, Redactor},
@@ -20,9 +22,10 @@ use cynode_models::{
 use secrecy::SecretString;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 
 use super::{Models, Who, clipped, ours};
-use crate::{App, Error, keys::Keys, models::Place, servers::Reachable};
+use crate::{App, Error, batch::Batcher, keys::Keys, models::Place, servers::Reachable};
 
 /// The default interaction skill: how to work with `CyNode`, for agents whose model takes skills.
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
@@ -153,6 +156,21 @@ impl Models {
     }
 }
 
+/// Looks for several requests at once whether what is known of models has changed.
+pub(crate) type Epochs = Batcher<(), i64>;
+
+pub(crate) fn epochs(lanes: &TaskTracker, pool: &Pool) -> Epochs {
+    let pool = pool.clone();
+    Batcher::start(lanes, move |asked: Vec<()>| {
+        let pool = pool.clone();
+        async move {
+            let mut conn = pool.acquire().await.ok()?;
+            let epoch = models::epoch(&mut conn).await.ok()?;
+            Some(vec![epoch; asked.len()])
+        }
+    })
+}
+
 impl Models {
     /// The registry as it is now: the same, if nothing has changed since it was read.
     pub(super) async fn current(
@@ -160,9 +178,10 @@ impl Models {
         app: &App,
         held: &Arc<Registry>,
     ) -> Result<Arc<Registry>, Error> {
-        let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-        let epoch = models::epoch(&mut conn).await?;
-        drop(conn);
+        let epoch = match app.shared().epochs.submit(()).await {
+            Some(epoch) => epoch,
+            None => models::epoch(&mut *app.pool().acquire().await.map_err(DbError::from)?).await?,
+        };
         if epoch == held.epoch {
             Ok(held.clone())
         } else {

@@ -72,8 +72,8 @@ impl Doors {
     }
 }
 
-/// How long a port may be on its way to being free: what a killed process had started ends a moment after it.
-const LEAVING: Duration = Duration::from_secs(3);
+/// How long what was killed may be on its way out: it, and what it had started, ends a moment after that.
+pub(crate) const LEAVING: Duration = Duration::from_secs(3);
 
 /// Looks whether a port is free that a program of ours will take, and says which is taken as for our own.
 pub(crate) async fn must_be_free(address: SocketAddr, key: &str) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -317,6 +318,13 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     // Whoever has it wrote its id there: nothing is taken away before it is ours.
     let opened = File::options().create(true).truncate(false).write(true).open(&path);
     let mut file = opened.with_context(unwritten)?;
+    // One that was killed just now may still be on its way out.
+    let turn = Duration::from_millis(50);
+    let mut turns = serve::LEAVING.as_millis() / turn.as_millis();
+    while turns > 0 && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        std::thread::sleep(turn);
+        turns -= 1;
+    }
     match file.try_lock() {
         Ok(()) => {
             file.set_len(0).with_context(unwritten)?;
