@@ -189,8 +189,7 @@ pub async fn settle_lost(app: &App) -> Result<usize, Error> {
 #[tracing::instrument(name = "app.inference.offered", skip_all)]
 pub async fn offered(app: &App, who: &Who) -> Result<Vec<Offered>, Error> {
     let models = app.models()?;
-    let registry = models.registry(app, None).await?;
-    let registry = models.current(app, &registry).await?;
+    let registry = latest(app, models).await?;
     let mut offered: Vec<Offered> = registry
         .models
         .values()
@@ -318,11 +317,14 @@ pub async fn ask(app: &App, mut question: Question) -> Result<Answered, ModelErr
 
 /// Takes the secrets that we know or recognise out of something that is to be stored.
 pub(crate) async fn redact(app: &App, value: &mut serde_json::Value) -> Result<(), Error> {
-    let models = app.models()?;
-    let registry = models.registry(app, None).await?;
-    let registry = models.current(app, &registry).await?;
-    registry.redactor.json(value);
+    latest(app, app.models()?).await?.redactor.json(value);
     Ok(())
+}
+
+/// What is known of models and secrets, and holds now.
+async fn latest(app: &App, models: &Models) -> Result<Arc<Registry>, Error> {
+    let registry = models.registry(app, None).await?;
+    models.current(app, &registry).await
 }
 
 /// A text without the secrets that we know or recognise.
@@ -344,8 +346,7 @@ pub async fn without_secrets(app: &App, texts: Vec<&mut Prose>) -> Result<(), Er
     if texts.is_empty() {
         return Ok(());
     }
-    let registry = models.registry(app, None).await?;
-    let registry = models.current(app, &registry).await?;
+    let registry = latest(app, models).await?;
     for text in texts {
         let mut value = Value::String(text.to_string());
         if registry.redactor.json(&mut value).is_empty() {
@@ -379,8 +380,7 @@ impl Menu {
 /// Looks at what may be asked now.
 pub(crate) async fn menu(app: &App) -> Result<Menu, Error> {
     let Ok(models) = app.models() else { return Ok(Menu(None)) };
-    let registry = models.registry(app, None).await?;
-    Ok(Menu(Some(models.current(app, &registry).await?)))
+    Ok(Menu(Some(latest(app, models).await?)))
 }
 
 /// Asks by what a registry says.
