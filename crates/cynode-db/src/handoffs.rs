@@ -580,8 +580,9 @@ pub async fn of_run(conn: &mut Conn, task: TaskId) -> Result<Option<RunHandoff>,
         r#"
         SELECT h.handoff_id, h.about, h.state, h.answer, h.failure,
             coalesce((SELECT sum(t.cost_micros) FROM think_calls t
-                LEFT JOIN handoffs c ON c.handoff_id = t.handoff_id
-                WHERE t.begun_at >= h.created_at AND (t.handoff_id = h.handoff_id OR c.parent_id = h.handoff_id)), 0)::bigint
+                WHERE t.begun_at >= h.created_at AND t.handoff_id IN (
+                    SELECT h.handoff_id
+                    UNION ALL SELECT share.handoff_id FROM handoffs share WHERE share.parent_id = h.handoff_id)), 0)::bigint
                 AS "cost_micros!"
         FROM handoffs h WHERE h.task_id = $1 AND h.driven AND h.taken_at IS NULL AND h.state <> 'cancelled'
         "#,
@@ -637,8 +638,9 @@ pub async fn cancel(
         SET state = CASE WHEN h.state IN ('done', 'failed') THEN h.state ELSE 'cancelled' END,
             ended_at = coalesce(h.ended_at, clock_timestamp()), taken_at = clock_timestamp(),
             claim_id = NULL, lease_expires_at = NULL
-        WHERE h.handoff_id IN (SELECT handoff_id FROM meant)
-            OR (h.parent_id IN (SELECT handoff_id FROM meant) AND h.ended_at IS NULL)
+        WHERE h.handoff_id IN (SELECT handoff_id FROM meant
+                UNION ALL SELECT share.handoff_id FROM handoffs share JOIN meant ON share.parent_id = meant.handoff_id)
+            AND (h.ended_at IS NULL OR h.handoff_id IN (SELECT handoff_id FROM meant))
         RETURNING h.handoff_id
         ",
         task.as_uuid(),

@@ -580,8 +580,9 @@ pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, D
         r#"
         SELECT p.pull_request_id, p.branch, p.remote_number AS "remote_number!", p.head_commit AS "head_commit!", p.opened_at AS "opened_at!",
             EXISTS (
-                SELECT FROM tasks t WHERE t.state IN ('queued', 'running') AND (t.task_id = p.task_id
-                    OR t.task_id IN (SELECT f.task_id FROM pull_request_followups f WHERE f.pull_request_id = p.pull_request_id))
+                SELECT FROM tasks t WHERE t.state IN ('queued', 'running') AND t.task_id IN (
+                    SELECT p.task_id
+                    UNION ALL SELECT f.task_id FROM pull_request_followups f WHERE f.pull_request_id = p.pull_request_id)
             ) AS "busy!"
         FROM pull_requests p
         WHERE p.project_id = $1 AND p.forge = $2 AND p.state = 'open' AND p.remote_number IS NOT NULL

@@ -758,8 +758,8 @@ pub async fn unended_with_dependents(
             UNION
             SELECT d.task_id FROM task_dependencies d JOIN reached r ON d.depends_on = r.task_id
         )
-        SELECT t.task_id AS "task_id!" FROM tasks t JOIN reached USING (task_id)
-        WHERE t.state IN ('queued', 'running')
+        SELECT t.task_id AS "task_id!" FROM tasks t
+        WHERE t.task_id = ANY (ARRAY(SELECT task_id FROM reached)) AND t.state IN ('queued', 'running')
         ORDER BY 1
         "#,
         task.as_uuid(),

@@ -4,3 +4,4 @@
 mod chat;
 mod partitions;
 mod schema;
+mod ways;

@@ -54,6 +54,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "parked",
         "switched",
         "private forges",
+        "ways",
     ];
     assert_eq!(pending, all);
 }

@@ -1,0 +1,119 @@
+//! How questions reach their rows: a question that reads a whole table is quick until the table has grown.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use cynode_testkit::TestDb;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+/// What stays small, whatever is done with an installation: it is read whole.
+const SMALL: [&str; 20] = [
+    "allowed_images",
+    "audit_chains",
+    "bootstrap_tokens",
+    "budgets",
+    "gate_rules",
+    "gate_state",
+    "gate_tools",
+    "groups",
+    "model_providers",
+    "model_routes",
+    "models",
+    "models_state",
+    "nodes",
+    "notification_channels",
+    "project_remotes",
+    "provider_keys",
+    "server_tools",
+    "service_tokens",
+    "system_settings",
+    "tool_servers",
+];
+
+/// Questions that read more than they give, by words of theirs, and why that is so.
+const WIDE: [(&str, &str); 4] = [
+    ("GROUP BY 1 ORDER BY 7 DESC, 1 LIMIT 1000", "sums over months of calls, by what is asked for"),
+    (
+        "ORDER BY call_id DESC LIMIT $8",
+        "what is asked for is known with the values: planned with them",
+    ),
+    ("ORDER BY at DESC, seq DESC LIMIT $8", "the same"),
+    ("SELECT DISTINCT chain_id FROM audit_records", "the whole record is verified"),
+];
+
+/// A question as the macros describe it: its text, and how many values it is given.
+fn questions() -> Vec<(String, usize)> {
+    let described = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx");
+    let files = fs::read_dir(described).unwrap().map(|file| file.unwrap().path());
+    let mut questions: Vec<_> = files
+        .map(|file| {
+            let described: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+            let values = described["describe"]["parameters"]["Left"].as_array().map_or(0, Vec::len);
+            (described["query"].as_str().unwrap().to_owned(), values)
+        })
+        .collect();
+    questions.sort();
+    questions
+}
+
+/// What a plan reads whole: tables, and indexes from one end to the other, unless it stops after a page.
+fn whole(plan: &Value, partial: &BTreeSet<String>, paged: bool, found: &mut BTreeSet<String>) {
+    let text = |key: &str| plan[key].as_str().unwrap_or_default().to_owned();
+    let node = text("Node Type");
+    let paged = paged || node == "Limit";
+    let all = match node.as_str() {
+        "Seq Scan" => true,
+        "Index Scan" | "Index Only Scan" => {
+            plan["Index Cond"].is_null() && !paged && !partial.contains(&text("Index Name"))
+        }
+        _ => false,
+    };
+    let table = text("Relation Name");
+    if all && !SMALL.contains(&table.as_str()) && !table.starts_with("pg_") {
+        found.insert(table);
+    }
+    for part in plan["Plans"].as_array().into_iter().flatten() {
+        whole(part, partial, paged, found);
+    }
+}
+
+/// The plan of a question for whatever values it is given, where an index is used if there is one that can be.
+async fn plan(conn: &mut PgConnection, question: &str, values: usize) -> Value {
+    let values = vec!["NULL"; values].join(", ");
+    let values = if values.is_empty() { values } else { format!("({values})") };
+    let statements = format!(
+        "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; DEALLOCATE ALL;
+         PREPARE question AS {question}; EXPLAIN (FORMAT JSON) EXECUTE question{values};"
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(statements)).fetch_all(conn).await;
+    let rows = rows.unwrap_or_else(|error| panic!("{question}: {error}"));
+    let explained: Value = rows[0].get_unchecked(0);
+    explained[0]["Plan"].clone()
+}
+
+#[tokio::test]
+async fn no_question_reads_the_whole_of_a_table_that_grows() {
+    let db = TestDb::new().await;
+    let partial = "SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL";
+    let partial: BTreeSet<String> = db.texts(partial).await.into_iter().collect();
+    let questions = questions();
+    assert!(questions.len() > 400, "only {} questions are described", questions.len());
+    let mut conn = db.conn().await;
+    let mut reading = Vec::new();
+    let mut wide = Vec::new();
+    for (question, values) in questions {
+        let words = question.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(known) = WIDE.iter().position(|(own, _)| words.contains(own)) {
+            wide.push(known);
+            continue;
+        }
+        let mut found = BTreeSet::new();
+        whole(&plan(&mut conn, &question, values).await, &partial, false, &mut found);
+        if !found.is_empty() {
+            reading.push(format!("{found:?}: {question}"));
+        }
+    }
+    assert!(reading.is_empty(), "{}", reading.join("\n"));
+    wide.sort_unstable();
+    assert_eq!(wide, (0..WIDE.len()).collect::<Vec<_>>(), "each of them is a question of today");
+}
