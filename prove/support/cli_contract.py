@@ -443,7 +443,7 @@ def _():
     assert status == 200 and not answer["result"].get("isError"), answer
     until("records of these calls", lambda: len(call("audit search", "--project", "web", "--tool", "echo")["items"]) >= 4)
     exported = call("audit export", "--tool", "echo")
-    assert len(exported) == len(call("audit search", "--tool", "echo", "--limit", 1000)["items"])
+    assert len(exported) == len(call("audit search", "--tool", "echo", "--all")["items"])
     call("token agent revoke", going["agent"])
     call("rule remove", "ask")
     call("tool uninstall", "echo")

@@ -14,10 +14,13 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
-    audit::{self, Search},
+    audit::{self, Place, Search},
 };
 pub use cynode_wire::gate::AuditReport as Report;
-use cynode_wire::gate::{AuditProof, AuditView};
+use cynode_wire::{
+    gate::{AuditPage, AuditProof},
+    page::RecordCursor,
+};
 pub use ed25519_dalek::VerifyingKey;
 use ed25519_dalek::{Signer, Verifier};
 use serde::{Deserialize, Serialize};
@@ -357,18 +360,28 @@ pub struct Wanted {
     pub since: Option<OffsetDateTime>,
     /// Only before.
     pub until: Option<OffsetDateTime>,
+    /// Only what comes behind this record.
+    pub cursor: Option<RecordCursor>,
     /// Most records.
     pub limit: u16,
 }
 
+/// How far back one look after another goes. Records are found by when they were written, and most people want the newest: a page
+/// that is full before ends the search, however many records there are.
+const LOOKS: [Option<Duration>; 4] =
+    [Some(Duration::HOUR), Some(Duration::DAY), Some(Duration::days(31)), None];
+
 /// The records that were searched for, newest first.
 #[tracing::instrument(name = "app.audit.search", skip_all)]
-pub async fn search(ctx: &mut Ctx, wanted: Wanted) -> Result<Vec<AuditView>, Error> {
+pub async fn search(ctx: &mut Ctx, wanted: Wanted) -> Result<AuditPage, Error> {
     match wanted.project {
         Some(project) => ctx.require_in(project, Role::Viewer).await?,
         None => ctx.require(Role::Viewer)?,
     };
-    let search = Search {
+    let newest = wanted.cursor.map(RecordCursor::at).or(wanted.until).unwrap_or(ctx.now);
+    // What is found by a task or a call is found at once.
+    let looks = if wanted.task.is_some() || wanted.call.is_some() { &LOOKS[3..] } else { &LOOKS };
+    let mut search = Search {
         project: wanted.project.map(ProjectId::as_uuid),
         task: wanted.task.map(TaskId::as_uuid),
         call: wanted.call.map(CallId::as_uuid),
@@ -376,9 +389,27 @@ pub async fn search(ctx: &mut Ctx, wanted: Wanted) -> Result<Vec<AuditView>, Err
         decision: wanted.decision,
         since: wanted.since,
         until: wanted.until,
+        behind: wanted.cursor.map(|cursor| Place {
+            at: cursor.at(),
+            seq: cursor.seq,
+            chain: cursor.chain,
+        }),
     };
-    let found = audit::search(ctx.conn(), &search, wanted.limit.into()).await?;
-    Ok(found.into_iter().map(rows::view).collect())
+    let (most, mut found) = (usize::from(wanted.limit), Vec::new());
+    for back in looks {
+        search.since = back.and_then(|back| newest.checked_sub(back)).max(wanted.since);
+        let rest = i64::from(wanted.limit) + 1 - i64::try_from(found.len()).unwrap_or(i64::MAX);
+        found.extend(audit::search(ctx.conn(), &search, rest).await?);
+        if found.len() > most || search.since == wanted.since {
+            break;
+        }
+        search.until = search.since;
+    }
+    let more = found.len() > most;
+    found.truncate(most);
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|row| RecordCursor::new(row.at, row.seq, row.chain_id));
+    Ok(AuditPage { items: found.into_iter().map(rows::view).collect(), next_cursor })
 }
 
 /// Removes the records of chains that were closed longer ago than they are to be kept. What stays says, signed, that it was us.

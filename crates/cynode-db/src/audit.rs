@@ -358,6 +358,19 @@ pub struct Search {
     pub since: Option<OffsetDateTime>,
     /// Only before.
     pub until: Option<OffsetDateTime>,
+    /// Only what comes behind this one.
+    pub behind: Option<Place>,
+}
+
+/// Where a record stands among all, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// When it was written.
+    pub at: OffsetDateTime,
+    /// Its place in its chain.
+    pub seq: i64,
+    /// Its chain.
+    pub chain: Uuid,
 }
 
 /// The records that were searched for, newest first.
@@ -373,9 +386,11 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
         FROM audit_records
         WHERE ($1::uuid IS NULL OR project_id = $1) AND ($2::uuid IS NULL OR task_id = $2)
             AND ($3::uuid IS NULL OR call_id = $3) AND ($4::text IS NULL OR tool = $4)
-            AND ($5::text IS NULL OR decision = $5) AND ($6::timestamptz IS NULL OR at >= $6)
-            AND ($7::timestamptz IS NULL OR at < $7)
-        ORDER BY at DESC, seq DESC LIMIT $8
+            AND ($5::text IS NULL OR decision = $5)
+            AND at >= coalesce($6::timestamptz, '-infinity') AND at < coalesce($7::timestamptz, 'infinity')
+            AND ($8::timestamptz IS NULL OR (at, seq, chain_id) < ($8, $9::bigint, $10::uuid))
+            AND at <= coalesce($8::timestamptz, 'infinity')
+        ORDER BY at DESC, seq DESC, chain_id DESC LIMIT $11
         ",
         search.project,
         search.task,
@@ -384,6 +399,9 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
         search.decision,
         search.since,
         search.until,
+        search.behind.map(|place| place.at),
+        search.behind.map(|place| place.seq),
+        search.behind.map(|place| place.chain),
         limit,
     )
     .fetch_all(conn)

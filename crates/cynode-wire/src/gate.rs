@@ -11,7 +11,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::accounts::SecretText;
+use crate::{accounts::SecretText, page::RecordCursor};
 
 /// Asks for a token of an agent.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -548,6 +548,17 @@ pub struct AuditProof {
     pub inclusion: Value,
     /// Our public key, Ed25519, hex.
     pub public_key: String,
+}
+
+/// Records of tool calls, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditPage {
+    /// The records.
+    pub items: Vec<AuditView>,
+    /// Give this as `cursor` to read on; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub next_cursor: Option<RecordCursor>,
 }
 
 /// A record of a tool call.

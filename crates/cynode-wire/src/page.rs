@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -66,6 +67,58 @@ impl TryFrom<String> for Cursor {
 
 impl From<Cursor> for String {
     fn from(cursor: Cursor) -> Self {
+        cursor.to_string()
+    }
+}
+
+/// The record of a tool call after which a search goes on: when it was written, its place in its chain, and the chain.
+/// Its text means nothing to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RecordCursor {
+    /// Microseconds since 1970.
+    micros: i64,
+    /// The place in its chain.
+    pub seq: i64,
+    /// The chain.
+    pub chain: Uuid,
+}
+
+impl RecordCursor {
+    /// Behind a record.
+    pub fn new(at: OffsetDateTime, seq: i64, chain: Uuid) -> Self {
+        let micros = i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
+        Self { micros, seq, chain }
+    }
+
+    /// When the record was written.
+    pub fn at(self) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.micros) * 1000)
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+}
+
+impl fmt::Display for RecordCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r1{:016x}{:016x}{}", self.micros, self.seq, self.chain.simple())
+    }
+}
+
+impl TryFrom<String> for RecordCursor {
+    type Error = CursorError;
+
+    fn try_from(text: String) -> Result<Self, CursorError> {
+        let rest = text.strip_prefix("r1").filter(|rest| rest.len() == 64 && rest.is_ascii());
+        let (micros, rest) = rest.ok_or(CursorError)?.split_at(16);
+        let (seq, chain) = rest.split_at(16);
+        let number = |hex| i64::from_str_radix(hex, 16).map_err(|_| CursorError);
+        let chain = Uuid::try_parse(chain).map_err(|_| CursorError)?;
+        Ok(Self { micros: number(micros)?, seq: number(seq)?, chain })
+    }
+}
+
+impl From<RecordCursor> for String {
+    fn from(cursor: RecordCursor) -> Self {
         cursor.to_string()
     }
 }

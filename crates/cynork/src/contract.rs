@@ -167,7 +167,7 @@ promises! {
     "token agent list" calls [GET_PROJECT LIST_AGENT_TOKENS] gives Document("Page_AgentTokenView");
     "token agent issue" calls [GET_PROJECT GET_TASK ISSUE_AGENT_TOKEN] gives Document("IssuedAgentToken");
     "token agent revoke" calls [REVOKE_AGENT_TOKEN] gives Nothing;
-    "audit search" calls [GET_PROJECT GET_TASK SEARCH_AUDIT] gives Document("Whole_AuditView");
+    "audit search" calls [GET_PROJECT GET_TASK SEARCH_AUDIT] gives Document("AuditPage");
     "audit export" calls [GET_PROJECT GET_TASK SEARCH_AUDIT] gives Lines("AuditView");
     "node list" calls [LIST_NODES] gives Document("Whole_NodeView");
     "node show" calls [LIST_NODES GET_NODE] gives Document("NodeView");

@@ -5,12 +5,12 @@ use cynode_app::{agents, approvals, audit, gate, reports, servers};
 use cynode_core::ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId};
 use cynode_wire::{
     gate::{
-        AcceptTools, AgentTokenView, AllowlistView, Annotations, ApprovalView, AuditProof,
-        AuditReport, AuditView, DecideApproval, Explain, Explanation, InstallServer,
+        AcceptTools, AgentTokenView, AllowlistView, Annotations, ApprovalView, AuditPage,
+        AuditProof, AuditReport, DecideApproval, Explain, Explanation, InstallServer,
         IssueAgentToken, IssuedAgentToken, RuleView, ServerView, SetRule, SetTool, ToolView,
         UpdateServer,
     },
-    page::Page,
+    page::{Page, RecordCursor},
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -318,17 +318,20 @@ pub(crate) struct AuditQuery {
     /// Only before.
     #[serde(default, with = "time::serde::rfc3339::option")]
     until: Option<OffsetDateTime>,
+    /// The `next_cursor` of the page before.
+    #[param(value_type = Option<String>)]
+    cursor: Option<RecordCursor>,
     /// Most records, 1 to 1000; 100 when it is left out.
     limit: Option<u16>,
 }
 
 /// Records of tool calls, newest first. They hold no arguments and no results.
 #[utoipa::path(get, path = "/v1/audit", tag = "gate", params(AuditQuery),
-    responses((status = OK, body = Whole<AuditView>)))]
+    responses((status = OK, body = AuditPage)))]
 pub(crate) async fn search_audit(
     call: Call,
     Query(query): Query<AuditQuery>,
-) -> Result<Json<Whole<AuditView>>, ApiError> {
+) -> Result<Json<AuditPage>, ApiError> {
     let limit = query.limit.unwrap_or(100);
     if !(1..=1000).contains(&limit) {
         return Err(ApiError::Malformed("`limit` is 1 to 1000".into()));
@@ -341,10 +344,11 @@ pub(crate) async fn search_audit(
         decision: query.decision,
         since: query.since,
         until: query.until,
+        cursor: query.cursor,
         limit,
     };
     let found = call.app.read(&call.request, |ctx| Box::pin(audit::search(ctx, wanted)));
-    Ok(Json(Whole { items: found.await? }))
+    Ok(Json(found.await?))
 }
 
 /// Check every record, chain and signature, as `cynode audit verify` does. It reads everything. For admins of the installation.

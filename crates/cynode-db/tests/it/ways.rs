@@ -37,7 +37,7 @@ const WIDE: [(&str, &str); 4] = [
         "ORDER BY call_id DESC LIMIT $8",
         "what is asked for is known with the values: planned with them",
     ),
-    ("ORDER BY at DESC, seq DESC LIMIT $8", "the same"),
+    ("ORDER BY at DESC, seq DESC, chain_id DESC LIMIT $11", "the same"),
     ("SELECT DISTINCT chain_id FROM audit_records", "the whole record is verified"),
 ];
 

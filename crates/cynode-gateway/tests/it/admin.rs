@@ -247,6 +247,7 @@ async fn records_are_found_by_task_tool_decision_call_and_project_by_those_who_m
     assert_eq!(count(format!("&project_id={}&decision=allow", bench.project)).await, 4);
     assert_eq!(count("&since=2026-11-01T12:00:01Z".into()).await, 0);
     bench.admin.get("/v1/audit?limit=0").await.expect(400);
+    bench.admin.get("/v1/audit?cursor=c1").await.expect(400);
     let person = bench.app.user("person", None).await;
     let path = format!("/v1/audit?project_id={}", bench.project);
     person.get("/v1/audit").await.expect(403);
@@ -254,6 +255,40 @@ async fn records_are_found_by_task_tool_decision_call_and_project_by_those_who_m
     bench.app.member(bench.project, &person, Role::Viewer).await;
     let seen = person.get(&path).await.expect(200).json();
     assert_eq!(seen["items"].as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn records_are_read_page_by_page_each_once_however_old_they_are() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    for _ in 0..6 {
+        agent.call("help.overview", json!({})).await;
+    }
+    bench.app.recorded().await;
+    // Two at a time of the same moment, minutes, hours, days, weeks and years ago.
+    bench
+        .app
+        .db
+        .execute(
+            "UPDATE audit_records SET at = at - (ARRAY['0', '2 minutes', '5 hours', '3 days', '3 weeks', '2 days'])[1 + seq / 2]::interval",
+        )
+        .await;
+    let whole = bench.admin.get("/v1/audit").await.expect(200).json();
+    let whole = whole["items"].as_array().unwrap().clone();
+    assert_eq!(whole.len(), 12);
+    for (limit, filter) in [(1, ""), (5, "&decision=allow"), (11, ""), (12, "&tool=help.overview")]
+    {
+        let mut read = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = bench.admin.get(&format!("/v1/audit?limit={limit}{filter}{cursor}")).await;
+            let page = page.expect(200).json();
+            read.extend(page["items"].as_array().unwrap().clone());
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!(read, whole, "{limit} at a time");
+    }
 }
 
 #[tokio::test]

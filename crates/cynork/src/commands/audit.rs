@@ -1,16 +1,13 @@
 //! `cynork audit`: records of tool calls.
 
-use std::{
-    collections::BTreeSet, fmt::Write as _, fs::File, io::Write as _, path::PathBuf,
-    time::Duration as Time,
-};
+use std::{fs::File, io::Write as _, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use cynode_wire::gate::{AuditProof, AuditReport, AuditView};
 use serde_json::{Value, json};
-use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
+    answers::Pages,
     client::Call,
     context::Context,
     failure::{Failure, Kind, Result},
@@ -27,9 +24,8 @@ pub(crate) enum Audit {
     Search {
         #[command(flatten)]
         which: Which,
-        /// Most records, 1 to 1000.
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-        limit: u32,
+        #[command(flatten)]
+        pages: Pages,
     },
     /// Checks every record, chain and signature. It reads everything.
     #[command(after_help = "Example: cynork audit verify")]
@@ -83,38 +79,36 @@ pub(crate) struct Which {
 const MOST: usize = 1000;
 
 /// How long it may take to read every record.
-const READING: Time = Time::from_mins(15);
+const READING: Duration = Duration::from_mins(15);
 
 /// How long it may take to find what proves one.
-const PROVING: Time = Time::from_mins(2);
+const PROVING: Duration = Duration::from_mins(2);
 
 impl Which {
-    /// The call without its end.
+    /// The call, without which part of the list.
     async fn call(&self, context: &Context) -> Result<Call> {
         let project = self.project.as_deref();
-        let since = self.since.map(|it| it.written(context.look().now)).transpose()?;
+        let written =
+            |moment: Option<Moment>| moment.map(|it| it.written(context.look().now)).transpose();
         Ok(Call::of(operations::SEARCH_AUDIT)
             .query("project_id", context.project_id_if(project).await?)
             .query("task_id", context.task_id_if(self.task.as_deref(), project).await?)
             .query("call_id", self.call.as_ref())
             .query("tool", self.tool.as_ref())
             .query("decision", self.decision.as_ref())
-            .query("since", since))
-    }
-
-    fn until(&self, context: &Context) -> Result<Option<String>> {
-        self.until.map(|it| it.written(context.look().now)).transpose()
+            .query("since", written(self.since)?)
+            .query("until", written(self.until)?))
     }
 }
 
 impl Audit {
     pub(crate) async fn run(self, context: &Context) -> Result<()> {
         match self {
-            Self::Search { which, limit } => {
+            Self::Search { which, pages } => {
                 let call = which.call(context).await?;
-                let call = call.query("until", which.until(context)?).query("limit", Some(limit));
                 let heads = ["when", "decision", "tool", "by", "reason", "outcome", "took", "call"];
-                context.list(&call, None, |it: &AuditView| it.call_id.to_string(), heads, row).await
+                let name = |it: &AuditView| it.call_id.to_string();
+                context.list(&call, Some(&pages), name, heads, row).await
             }
             Self::Verify => verify(context).await,
             Self::Proof { call } => {
@@ -171,27 +165,18 @@ fn row(it: &AuditView, look: &Look) -> [String; 8] {
     ]
 }
 
-/// Writes all records. Pages end at times, and several records may have the same: the next page begins at the last time
-/// again, and what was written is left out.
+/// Writes all records, page by page.
 async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Result<()> {
     let failed = |error: std::io::Error| {
         Failure::new(Kind::Usage, format!("the records cannot be written: {error}"))
     };
     let mut file = output.map(File::create).transpose().map_err(failed)?;
-    let call = which.call(context).await?;
-    let mut until = which.until(context)?;
-    let (mut written, mut seen) = (0_u64, BTreeSet::new());
+    let call = which.call(context).await?.query("limit", Some(MOST));
+    let (mut written, mut cursor) = (0, None::<String>);
     loop {
-        let page = call.clone().query("until", until.as_ref()).query("limit", Some(MOST));
-        let page: Value = context.ask(&page).await?;
+        let page: Value = context.ask(&call.clone().query("cursor", cursor.as_ref())).await?;
         let records = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let (mut news, mut lines) = (0, String::new());
-        for record in records {
-            if seen.insert((record["chain_id"].to_string(), record["seq"].to_string())) {
-                let _ = writeln!(lines, "{record}");
-                news += 1;
-            }
-        }
+        let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
         match &mut file {
             Some(file) => file.write_all(lines.as_bytes()).map_err(failed)?,
             None => put(&lines),
@@ -199,32 +184,14 @@ async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Re
         if closed() {
             return Ok(());
         }
-        written += news;
-        let last = records.last().and_then(|it| it["at"].as_str());
-        let Some(last) = last.filter(|_| records.len() == MOST) else { break };
-        if news == 0 {
-            let what =
-                format!("more than {MOST} records have the time {last}: not all could be read");
-            return Err(Failure::new(Kind::EndedBadly, what)
-                .fix("export less at once, by --project, --task or --tool"));
+        written += records.len();
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => break,
         }
-        until = Some(behind(last)?);
-        // Only records of the last time can come again.
-        seen = records
-            .iter()
-            .filter(|it| it["at"] == last)
-            .map(|it| (it["chain_id"].to_string(), it["seq"].to_string()))
-            .collect();
     }
     if file.is_some() {
         return context.out.done(&json!({ "records": written }), &format!("{written} records"));
     }
     Ok(())
-}
-
-/// The end of the next page: just behind a time.
-fn behind(time: &str) -> Result<String> {
-    let wrong = |error: String| Failure::internal(format!("a time cannot be read: {error}"));
-    let at = OffsetDateTime::parse(time, &Rfc3339).map_err(|error| wrong(error.to_string()))?;
-    (at + Duration::microseconds(1)).format(&Rfc3339).map_err(|error| wrong(error.to_string()))
 }
