@@ -26,7 +26,7 @@ use cynode_policy::{
 };
 use cynode_wire::gate::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool, ToolView};
 use object_store::ObjectStore;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub use explain::explain;
 
@@ -38,11 +38,11 @@ use crate::{
 };
 
 /// The system settings that limit calls.
-const CALLS_PER_SECOND: &str = "gate.calls_per_second";
-const IDENTICAL_CALLS: &str = "gate.identical_calls";
-const CALLS_PER_TASK_HOUR: &str = "gate.calls_per_task_hour";
+pub(crate) const CALLS_PER_SECOND: &str = "gate.calls_per_second";
+pub(crate) const IDENTICAL_CALLS: &str = "gate.identical_calls";
+pub(crate) const CALLS_PER_TASK_HOUR: &str = "gate.calls_per_task_hour";
 /// The system setting that widens an allowlist.
-const IMAGES: &str = Switch::PmAllowedImages.key();
+pub(crate) const IMAGES: &str = Switch::PmAllowedImages.key();
 
 /// What a process needs to be a gate.
 pub struct Parts {
@@ -431,16 +431,4 @@ pub async fn take_calls(
 /// Settings that change what the gate decides.
 pub(crate) fn concerns(key: &str) -> bool {
     key.starts_with("gate.")
-}
-
-/// Refuses a value of a gate setting that would be ignored.
-pub(crate) fn fits(key: &str, value: &Value) -> Result<(), Error> {
-    let number = value.as_u64().is_some_and(|value| (1..=1_000_000).contains(&value));
-    match key {
-        IMAGES if !value.is_boolean() => Err(Error::Invalid(format!("`{key}` is true or false"))),
-        CALLS_PER_SECOND | IDENTICAL_CALLS | CALLS_PER_TASK_HOUR if !number => {
-            Err(Error::Invalid(format!("`{key}` is 1 to 1000000")))
-        }
-        _ => Ok(()),
-    }
 }

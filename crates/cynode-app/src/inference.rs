@@ -63,8 +63,8 @@ use answering::{Accepting, Recorder, passed_on, told_at_once};
 use held::Held;
 use ledger::Ledger;
 use refusing::{full, park_for_quota, parked};
+pub(crate) use registry::{CALLS, DEFAULT, Epochs, PER_MINUTE, REPEATS, epochs};
 use registry::{Candidate, Model, Registry, Source};
-pub(crate) use registry::{Epochs, epochs};
 
 /// How long a provider may be silent.
 const IDLE: Duration = Duration::from_mins(5);

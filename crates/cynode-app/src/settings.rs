@@ -2,6 +2,7 @@
 //! environment, or stored encrypted by its own capability.
 
 use cynode_core::{
+    delivery::{AUTHOR_SETTING, Author},
     events::EventKind,
     names::DottedKey,
     roles::Role,
@@ -10,7 +11,36 @@ use cynode_core::{
 use cynode_db::settings;
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error, context::Told, gate};
+use crate::{Ctx, Error, context::Told, gate, handoffs, inference, notices, sweep};
+
+/// What a setting holds.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// True or false.
+    Switch,
+    /// A whole number from the first to the second.
+    Number(i64, i64),
+    /// The id of a model.
+    Model,
+    /// A name and an address.
+    Author,
+}
+
+/// Every setting that somebody reads, and what it holds. Another would be written and never looked at.
+static KNOWN: [(&str, Kind); 12] = [
+    (AUTHOR_SETTING, Kind::Author),
+    (gate::CALLS_PER_SECOND, Kind::Number(1, 1_000_000)),
+    (gate::CALLS_PER_TASK_HOUR, Kind::Number(1, 1_000_000)),
+    (gate::IDENTICAL_CALLS, Kind::Number(1, 1_000_000)),
+    (gate::IMAGES, Kind::Switch),
+    (handoffs::ANALYSTS, Kind::Number(0, 1000)),
+    (inference::CALLS, Kind::Number(1, 2_147_483_647)),
+    (inference::PER_MINUTE, Kind::Number(1, i64::MAX)),
+    (inference::REPEATS, Kind::Number(1, 2_147_483_647)),
+    (inference::DEFAULT, Kind::Model),
+    (notices::ALLOW_PRIVATE, Kind::Switch),
+    (sweep::ANYWAY, Kind::Switch),
+];
 
 /// All settings.
 #[tracing::instrument(name = "app.settings.list", skip_all)]
@@ -43,7 +73,7 @@ pub async fn set(
 ) -> Result<Versioned, Error> {
     let caller = ctx.require(Role::Admin)?;
     fits(value).map_err(|error| Error::Invalid(error.to_string()))?;
-    gate::fits(key.as_str(), value)?;
+    held_by(key.as_str(), value)?;
     let now = ctx.now;
     match settings::set(ctx.conn(), key, value, expected, caller.user, now).await {
         Ok(Some(written)) => {
@@ -81,6 +111,56 @@ pub async fn delete(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), 
     let data = json!({ "key": key, "version": version + 1 });
     ctx.record(Told::new(EventKind::SettingDeleted, data)).await?;
     tell_the_gate(ctx, key).await
+}
+
+/// Refuses what would be ignored: a setting that nobody reads, and a value that its setting cannot hold.
+fn held_by(key: &str, value: &Value) -> Result<(), Error> {
+    let Some((_, kind)) = KNOWN.iter().find(|(known, _)| *known == key) else {
+        return Err(unknown(key));
+    };
+    let rule = match *kind {
+        Kind::Switch if !value.is_boolean() => "true or false".to_owned(),
+        Kind::Number(least, most)
+            if value.as_i64().is_none_or(|number| !(least..=most).contains(&number)) =>
+        {
+            format!("{least} to {most}")
+        }
+        Kind::Model if value.as_str().is_none_or(str::is_empty) => "the id of a model".to_owned(),
+        Kind::Author if value.as_str().is_none_or(|text| text.parse::<Author>().is_err()) => {
+            "written `Name <address>`".to_owned()
+        }
+        Kind::Switch | Kind::Number(..) | Kind::Model | Kind::Author => return Ok(()),
+    };
+    Err(Error::Invalid(format!("`{key}` is {rule}")))
+}
+
+/// There is no such setting, but perhaps one with nearly its name.
+fn unknown(key: &str) -> Error {
+    let nearest = KNOWN.iter().map(|(known, _)| (apart(key, known), *known)).min();
+    Error::Invalid(match nearest {
+        Some((steps, known)) if steps <= known.len() / 3 => {
+            format!("there is no setting `{key}`; is `{known}` meant?")
+        }
+        _ => {
+            let names = KNOWN.map(|(known, _)| format!("`{known}`")).join(", ");
+            format!("there is no setting `{key}`; there are {names}")
+        }
+    })
+}
+
+/// How many letters are to be put in, taken out or changed to make one name of the other.
+fn apart(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, here) in one.bytes().enumerate() {
+        let mut corner = line;
+        row[0] = line + 1;
+        for (at, there) in other.bytes().enumerate() {
+            let changed = corner + usize::from(here != there);
+            corner = row[at + 1];
+            row[at + 1] = changed.min(corner + 1).min(row[at] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 /// What the gate goes by reaches every replica at once.

@@ -140,7 +140,8 @@ async fn a_member_sees_what_happens_in_its_projects_and_to_its_account_only() {
         let body = json!({ "project_id": project, "name": name, "description": "x" });
         admin.post("/v1/tasks", body).await.expect(201);
     }
-    admin.put("/v1/settings/a.b", json!({ "value": 1, "expected_version": 0 })).await.expect(200);
+    let set = json!({ "value": 1, "expected_version": 0 });
+    admin.put("/v1/settings/manager.analysts_at_once", set).await.expect(200);
     bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
     let seen = [stream.next().await.unwrap(), stream.next().await.unwrap()];
     assert_eq!(seen[0].data["data"], json!({ "name": "seen" }));

@@ -1,7 +1,8 @@
 use cynode_testkit::TestApp;
 use serde_json::json;
 
-const PATH: &str = "/v1/settings/sandbox.default_image";
+const PATH: &str = "/v1/settings/models.default";
+const NUMBER: &str = "/v1/settings/manager.analysts_at_once";
 
 #[tokio::test]
 async fn a_setting_is_written_only_over_the_version_that_the_writer_saw() {
@@ -13,7 +14,7 @@ async fn a_setting_is_written_only_over_the_version_that_the_writer_saw() {
     assert_eq!(write("debian", 0).await.expect(200).json()["version"], 1);
     let conflict = write("alpine", 0).await.expect(409);
     assert_eq!(conflict.text("code"), "version");
-    assert_eq!(conflict.text("detail"), "`sandbox.default_image` is at version 1, not at 0");
+    assert_eq!(conflict.text("detail"), "`models.default` is at version 1, not at 0");
     assert_eq!(write("alpine", 1).await.expect(200).json()["version"], 2);
     write("fedora", 1).await.expect(409);
     write("fedora", 7).await.expect(409);
@@ -26,7 +27,7 @@ async fn of_two_writers_at_the_same_moment_one_wins() {
     let admin = app.admin().await;
     for version in 0..10 {
         let write = |value: u32| json!({ "value": value, "expected_version": version });
-        let (left, right) = tokio::join!(admin.put(PATH, write(1)), admin.put(PATH, write(2)));
+        let (left, right) = tokio::join!(admin.put(NUMBER, write(1)), admin.put(NUMBER, write(2)));
         let mut statuses = [left.status, right.status];
         statuses.sort_unstable();
         assert_eq!(statuses, [200, 409]);
@@ -37,21 +38,21 @@ async fn of_two_writers_at_the_same_moment_one_wins() {
 async fn every_write_is_kept_and_a_deleted_setting_goes_on_counting() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    admin.put(PATH, json!({ "value": 1, "expected_version": 0 })).await.expect(200);
-    admin.delete(&format!("{PATH}?expected_version=2")).await.expect(409);
-    admin.delete(&format!("{PATH}?expected_version=1")).await.expect(204);
-    admin.get(PATH).await.expect(404);
-    admin.delete(&format!("{PATH}?expected_version=2")).await.expect(404);
-    let again = admin.put(PATH, json!({ "value": null, "expected_version": 0 })).await.expect(200);
+    admin.put(NUMBER, json!({ "value": 1, "expected_version": 0 })).await.expect(200);
+    admin.delete(&format!("{NUMBER}?expected_version=2")).await.expect(409);
+    admin.delete(&format!("{NUMBER}?expected_version=1")).await.expect(204);
+    admin.get(NUMBER).await.expect(404);
+    admin.delete(&format!("{NUMBER}?expected_version=2")).await.expect(404);
+    let again = admin.put(NUMBER, json!({ "value": 2, "expected_version": 0 })).await.expect(200);
     assert_eq!(again.json()["version"], 3);
-    let history = admin.get(&format!("{PATH}/history")).await.expect(200).json();
+    let history = admin.get(&format!("{NUMBER}/history")).await.expect(200).json();
     let kept: Vec<_> = history["items"]
         .as_array()
         .unwrap()
         .iter()
         .map(|change| json!([change["version"], change["deleted"], change["value"]]))
         .collect();
-    assert_eq!(kept, [json!([3, false, null]), json!([2, true, null]), json!([1, false, 1])]);
+    assert_eq!(kept, [json!([3, false, 2]), json!([2, true, null]), json!([1, false, 1])]);
 }
 
 #[tokio::test]
@@ -73,4 +74,36 @@ async fn a_value_that_was_left_out_is_not_null() {
     admin.put(PATH, json!({ "expected_version": 0 })).await.expect(400);
     admin.put(PATH, json!({ "value": 1 })).await.expect(400);
     admin.put(PATH, json!({ "value": 1, "expected_version": 0, "force": true })).await.expect(400);
+}
+
+#[tokio::test]
+async fn what_would_be_ignored_is_refused_with_what_is_right() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let refused = async |key: &str, value: serde_json::Value| {
+        let body = json!({ "value": value, "expected_version": 0 });
+        admin.put(&format!("/v1/settings/{key}"), body).await.expect(422).text("detail")
+    };
+    for (key, value, rule) in [
+        ("notifications.allow_private", json!("maybe"), "true or false"),
+        ("workflow.sweep_anyway", json!(1), "true or false"),
+        ("gate.calls_per_second", json!("5"), "1 to 1000000"),
+        ("manager.analysts_at_once", json!(1001), "0 to 1000"),
+        ("models.breaker.repeats", json!(0), "1 to 2147483647"),
+        ("models.default", json!(true), "the id of a model"),
+        ("delivery.author", json!("Ada"), "written `Name <address>`"),
+    ] {
+        assert_eq!(refused(key, value).await, format!("`{key}` is {rule}"));
+    }
+    assert_eq!(
+        refused("notifications.alow_private", json!(true)).await,
+        "there is no setting `notifications.alow_private`; is `notifications.allow_private` meant?"
+    );
+    let told = refused("nope", json!(true)).await;
+    assert!(
+        told.starts_with("there is no setting `nope`; there are `delivery.author`, "),
+        "{told}"
+    );
+    let listed = admin.get("/v1/settings").await.expect(200).json();
+    assert_eq!(listed["items"], json!([]));
 }

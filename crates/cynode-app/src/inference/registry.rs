@@ -31,10 +31,10 @@ use crate::{App, Error, batch::Batcher, keys::Keys, models::Place, servers::Reac
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
 
 /// The settings that are looked at.
-const REPEATS: &str = "models.breaker.repeats";
-const CALLS: &str = "models.breaker.calls_without_progress";
-const PER_MINUTE: &str = "models.breaker.micros_per_minute";
-const DEFAULT: &str = "models.default";
+pub(crate) const REPEATS: &str = "models.breaker.repeats";
+pub(crate) const CALLS: &str = "models.breaker.calls_without_progress";
+pub(crate) const PER_MINUTE: &str = "models.breaker.micros_per_minute";
+pub(crate) const DEFAULT: &str = "models.default";
 
 /// Everything that questions are routed by.
 pub(super) struct Registry {

@@ -116,7 +116,7 @@ async fn records_cannot_be_switched_off_and_tool_calls_are_in_them() {
     let bench = Bench::new().await;
     for key in ["audit.enabled", "gate.audit", "gate.records", "audit.tool_calls"] {
         let body = json!({ "value": false, "expected_version": 0 });
-        bench.admin.put(&format!("/v1/settings/{key}"), body).await.expect(200);
+        bench.admin.put(&format!("/v1/settings/{key}"), body).await.expect(422);
     }
     promised().await;
     bench.agent("tester").await.call("help.overview", json!({})).await;
