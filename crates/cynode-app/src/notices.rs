@@ -15,7 +15,7 @@ use cynode_db::{
     notices::{self, Channel, Filter, Notification, Owner},
     settings,
 };
-use cynode_notify::{Courier, Reach, WebhookSecret, check, is_mailbox, line};
+use cynode_notify::{Courier, Reach, Unreachable, WebhookSecret, check, is_mailbox, line};
 use cynode_wire::{
     accounts::SecretText,
     notices::{
@@ -113,6 +113,21 @@ fn gap(seconds: Option<u16>) -> Result<i32, Error> {
     }
 }
 
+/// Why notices cannot go to an address, and what an admin can do about it.
+fn refused(error: Unreachable) -> Error {
+    Error::Invalid(match error {
+        Unreachable::Private | Unreachable::Plain => {
+            format!(
+                "`address`: {error}; the setting `{ALLOW_PRIVATE}` lets it, once an admin has set it to true"
+            )
+        }
+        Unreachable::Scheme
+        | Unreachable::Host
+        | Unreachable::Credential
+        | Unreachable::Fragment => format!("`address`: {error}"),
+    })
+}
+
 /// Refuses an address that notices cannot go to.
 fn address(kind: ChannelKind, text: &str, reach: Reach, parts: &Parts) -> Result<String, Error> {
     match kind {
@@ -122,8 +137,10 @@ fn address(kind: ChannelKind, text: &str, reach: Reach, parts: &Parts) -> Result
         }
         ChannelKind::Mail => Ok(text.to_owned()),
         ChannelKind::Webhook | ChannelKind::Ntfy => {
-            let Ok(url) = text.parse::<Url>() else { return invalid("`address` is no address") };
-            check(&url, reach).map_err(|error| Error::Invalid(format!("`address`: {error}")))?;
+            let Ok(url) = text.parse::<Url>() else {
+                return invalid("`address` is no address: it begins with https://");
+            };
+            check(&url, reach).map_err(refused)?;
             if kind == ChannelKind::Ntfy && url.path().trim_matches('/').is_empty() {
                 return invalid("`address` is the ntfy server with the topic");
             }

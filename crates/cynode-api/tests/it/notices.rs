@@ -513,7 +513,9 @@ async fn a_channel_leads_only_to_public_places_unless_an_admin_says_otherwise() 
         let reply = ada.post("/v1/notification-channels", body).await;
         (reply.status, reply.json()["detail"].as_str().unwrap_or_default().to_owned())
     };
-    let private = (422, "`address`: the address is not a public one".to_owned());
+    let lets =
+        "the setting `notifications.allow_private` lets it, once an admin has set it to true";
+    let private = (422, format!("`address`: the address is not a public one; {lets}"));
     for address in [
         "https://127.0.0.1/",
         "http://[::1]:8/x",
@@ -522,7 +524,11 @@ async fn a_channel_leads_only_to_public_places_unless_an_admin_says_otherwise() 
     ] {
         assert_eq!(add("webhook", address).await, private);
     }
-    assert_eq!(add("ntfy", "http://ntfy.sh/x").await.1, "`address`: a public address is https");
+    assert_eq!(
+        add("ntfy", "http://ntfy.sh/x").await.1,
+        format!("`address`: a public address is https; {lets}")
+    );
+    assert_eq!(add("ntfy", "ntfy.sh").await.1, "`address` is no address: it begins with https://");
     assert_eq!(add("webhook", "https://a:b@example.com/").await.0, 422);
     assert_eq!(add("webhook", "javascript:alert(1)").await.0, 422);
     assert_eq!(add("ntfy", "https://ntfy.sh/").await.0, 422);
