@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use crate::failure::{Failure, Kind, Result};
-use crate::operations::Operation;
+use crate::operations::{self, Operation};
 
 /// How long one try may take.
 const TRY: Duration = Duration::from_secs(30);
@@ -288,7 +288,12 @@ impl Client {
         }
         let status = answer.status().as_u16();
         let body = answer.bytes().await.unwrap_or_default();
-        Err(Failure::of(status, &body))
+        let failure = Failure::of(status, &body);
+        Err(if failure.code.as_deref() == Some("unauthenticated") {
+            unknown(failure, call.operation, self.has_token())
+        } else {
+            failure
+        })
     }
 
     /// Makes a call and gives the answer, whatever its status.
@@ -349,6 +354,27 @@ impl Client {
         let response = self.open(call, None).await?;
         Ok(Events { response, rest: Vec::new(), silence: Duration::MAX })
     }
+}
+
+/// Why somebody was not let in, in the words of what they tried: the server has one sentence for all of it. Whether there is
+/// such a name nobody is told.
+fn unknown(failure: Failure, tried: Operation, has_token: bool) -> Failure {
+    let again = "log in with `cynork login`";
+    let (detail, fix) = if tried == operations::LOGIN {
+        ("the name or the password is wrong", None)
+    } else if tried == operations::BOOTSTRAP {
+        (
+            "this link was used, has run out, or belongs to another installation",
+            Some(
+                "`cynode admin bootstrap` prints another while there is no admin; once there is one, log in with `cynork login`",
+            ),
+        )
+    } else if has_token {
+        ("your session or API key has run out, was revoked or is wrong", Some(again))
+    } else {
+        ("you are not logged in", Some(again))
+    };
+    Failure { detail: detail.to_owned(), fix: fix.map(str::to_owned), ..failure }
 }
 
 /// An answer in its form; nothing at all is `null`.

@@ -1,7 +1,6 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::operations;
 
 #[test]
 fn values_take_their_places_and_are_written_so_that_they_stay_one_word() {
@@ -9,6 +8,36 @@ fn values_take_their_places_and_are_written_so_that_they_stay_one_word() {
         .query("project", Some("a&b"))
         .query("state", None::<&str>);
     assert_eq!(call.target(), "/v1/model-registry/qwen%2F0.5%20b?project=a%26b");
+}
+
+#[test]
+fn whoever_is_not_let_in_is_told_what_of_it_was_wrong() {
+    let problem = serde_json::json!({ "type": "urn:cynode:problem:unauthenticated", "title": "Unauthorized",
+        "status": 401, "code": "unauthenticated", "detail": "credentials are missing, expired, revoked or wrong",
+        "fix": "log in, or send a valid API key as `Authorization: Bearer …`" });
+    let told = |tried: Operation, has_token: bool| {
+        let said = Failure::of(401, problem.to_string().as_bytes());
+        let failure = unknown(said, tried, has_token);
+        assert_eq!(
+            (failure.kind, failure.code.as_deref()),
+            (Kind::Refused, Some("unauthenticated"))
+        );
+        (failure.detail, failure.fix)
+    };
+    let again = Some("log in with `cynork login`".to_owned());
+    let wrong = "the name or the password is wrong".to_owned();
+    assert_eq!(told(operations::LOGIN, false), (wrong.clone(), None));
+    // Whoever logs in anew still has what ran out.
+    assert_eq!(told(operations::LOGIN, true), (wrong, None));
+    assert!(told(operations::BOOTSTRAP, false).0.starts_with("this link was used"));
+    assert_eq!(
+        told(operations::LIST_TASKS, false),
+        ("you are not logged in".to_owned(), again.clone())
+    );
+    assert_eq!(
+        told(operations::LIST_TASKS, true),
+        ("your session or API key has run out, was revoked or is wrong".to_owned(), again)
+    );
 }
 
 #[tokio::test]

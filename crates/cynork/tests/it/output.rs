@@ -81,6 +81,19 @@ fn what_happens_is_told_until_nobody_reads_it() {
 }
 
 #[test]
+fn whoever_is_not_logged_in_is_told_how_to() {
+    let problem = json!({ "type": "urn:cynode:problem:unauthenticated", "title": "Unauthorized", "status": 401,
+        "code": "unauthenticated", "detail": "credentials are missing, expired, revoked or wrong",
+        "fix": "send a key" });
+    let said = answer("401 Unauthorized", "application/problem+json", &problem.to_string());
+    let told = "cynork: you are not logged in\n        next: log in with `cynork login`\n";
+    assert_eq!(
+        run(&["task", "list", "--url", &answering(vec![said])], Stdio::null()),
+        (Some(3), told.to_owned())
+    );
+}
+
+#[test]
 fn a_patch_that_cannot_be_applied_is_a_failure() {
     let task = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
     let timeline = json!({
