@@ -153,11 +153,32 @@ fn complaint(failure: &Failure, paint: Paint) -> Vec<String> {
 }
 
 /// Least columns that a sentence is given where there is not room for all of it.
-const LEAST: u16 = 16;
+const LEAST: usize = 16;
+
+/// Widest word that stays whole: an id is narrower.
+const WORD: usize = 40;
+
+/// Columns between two.
+const GAP: u16 = 2;
+
+/// How many columns a text takes, colours aside.
+fn wide(text: &str) -> usize {
+    terminal::clean(text).lines().map(terminal::width).max().unwrap_or(0)
+}
 
 /// Whether a text may be broken between lines: sentences may, while ids, names, addresses and times stay whole.
 fn is_long(text: &str) -> bool {
-    text.contains(' ') && terminal::width(&terminal::clean(text)) > usize::from(LEAST)
+    text.contains(' ') && wide(text) > LEAST
+}
+
+/// Least columns that all of a column can be shown in, and whether that is less than it would take.
+fn least(head: &str, cells: &[&str]) -> (usize, bool) {
+    if !cells.iter().any(|cell| is_long(cell)) {
+        return (cells.iter().map(|cell| wide(cell)).fold(wide(head), usize::max), false);
+    }
+    let words = cells.iter().flat_map(|cell| cell.split_whitespace()).map(wide);
+    let words = words.filter(|word| *word <= WORD).fold(wide(head), usize::max);
+    (words.max(LEAST), true)
 }
 
 /// A table with a line of names above it.
@@ -166,27 +187,81 @@ pub(crate) fn table<const N: usize>(
     heads: [&str; N],
     rows: Vec<[String; N]>,
 ) -> String {
+    if rows.is_empty() {
+        return paint.dye(Style::Dim, "nothing");
+    }
+    let rows = rows.into_iter().map(Vec::from).collect();
+    match terminal::columns() {
+        Some(columns) => within(paint, &heads, rows, columns),
+        None => {
+            let columns = std::io::stdout().is_terminal().then(|| terminal::size().0);
+            lined(paint, &heads, rows, columns)
+        }
+    }
+}
+
+/// A table no wider than that. Where there is not room for it, the ids of what has names are left out; and where that does
+/// not help, each of its lines becomes a record, so that no id is broken.
+fn within(paint: Paint, heads: &[&str], mut rows: Vec<Vec<String>>, columns: usize) -> String {
+    let taken = |at: usize| {
+        let cells: Vec<&str> = rows.iter().map(|row| row[at].as_str()).collect();
+        least(heads[at], &cells).0 + usize::from(GAP)
+    };
+    let all: usize = (0..heads.len()).map(taken).sum();
+    if all <= columns {
+        return lined(paint, heads, rows, Some(columns));
+    }
+    let named = heads.iter().any(|head| matches!(*head, "name" | "handle"));
+    let id = heads.iter().position(|head| *head == "id").filter(|_| named);
+    if let Some(id) = id.filter(|id| all - taken(*id) <= columns) {
+        let mut heads = heads.to_vec();
+        heads.remove(id);
+        for row in &mut rows {
+            row.remove(id);
+        }
+        return lined(paint, &heads, rows, Some(columns));
+    }
+    let room = heads.iter().map(|head| wide(head)).max().unwrap_or(0) + usize::from(GAP);
+    let room = columns.saturating_sub(room);
+    let broken = |text: &String| {
+        let lines = text.lines().map(|line| terminal::wrapped(line, room));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let records = rows.iter().map(|row| {
+        let sides: Vec<_> = heads.iter().copied().zip(row.iter().map(broken)).collect();
+        record(paint, &sides)
+    });
+    records.collect::<Vec<_>>().join("\n").trim_end_matches('\n').to_owned()
+}
+
+/// A table, its sentences broken where it would be wider than that.
+fn lined(paint: Paint, heads: &[&str], rows: Vec<Vec<String>>, columns: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
-    if std::io::stdout().is_terminal() {
-        let columns = u16::try_from(terminal::size().0).unwrap_or(u16::MAX);
+    if let Some(columns) = columns {
+        let columns = u16::try_from(columns).unwrap_or(u16::MAX);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     }
-    let long: [bool; N] = std::array::from_fn(|at| rows.iter().any(|row| is_long(&row[at])));
-    table.set_header(heads.map(|head| paint.dye(Style::Bold, &head.to_uppercase())));
-    let empty = rows.is_empty();
+    let constraints: Vec<_> = heads
+        .iter()
+        .enumerate()
+        .map(|(at, head)| {
+            let cells: Vec<&str> = rows.iter().map(|row| row[at].as_str()).collect();
+            match least(head, &cells) {
+                (columns, true) => {
+                    let columns = u16::try_from(columns).unwrap_or(u16::MAX);
+                    ColumnConstraint::LowerBoundary(Width::Fixed(columns.saturating_add(GAP)))
+                }
+                (_, false) => ColumnConstraint::ContentWidth,
+            }
+        })
+        .collect();
+    table.set_header(heads.iter().map(|head| paint.dye(Style::Bold, &head.to_uppercase())));
     for row in rows {
         table.add_row(row);
     }
-    for (column, long) in table.column_iter_mut().zip(long) {
-        column.set_padding((0, 2)).set_constraint(if long {
-            ColumnConstraint::LowerBoundary(Width::Fixed(LEAST))
-        } else {
-            ColumnConstraint::ContentWidth
-        });
-    }
-    if empty {
-        return paint.dye(Style::Dim, "nothing");
+    for (column, constraint) in table.column_iter_mut().zip(constraints) {
+        column.set_padding((0, GAP)).set_constraint(constraint);
     }
     let lines = table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
     lines.join("\n")
@@ -208,6 +283,59 @@ pub(crate) fn record(paint: Paint, sides: &[(&str, String)]) -> String {
 mod tests {
     use super::*;
     use crate::failure::Kind;
+
+    const TASK: &str = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+
+    /// The words of each line.
+    fn words(text: &str) -> Vec<Vec<&str>> {
+        text.lines().map(|line| line.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_a_table_ids_of_what_has_names_are_left_out() {
+        let heads = ["id", "state", "name", "what"];
+        let rows =
+            || vec![[TASK, "running", "add-a-logo", "Add a logo"].map(str::to_owned).to_vec()];
+        let shown = |columns| within(Paint(false), &heads, rows(), columns);
+        assert_eq!(
+            words(&shown(80)),
+            [
+                vec!["ID", "STATE", "NAME", "WHAT"],
+                vec![TASK, "running", "add-a-logo", "Add", "a", "logo"]
+            ]
+        );
+        assert_eq!(
+            words(&shown(60)),
+            [vec!["STATE", "NAME", "WHAT"], vec!["running", "add-a-logo", "Add", "a", "logo"]]
+        );
+    }
+
+    #[test]
+    fn what_has_only_an_id_is_told_line_by_line_before_the_id_is_broken() {
+        let budget = "bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+        let whose = format!("task {TASK}");
+        let row = [whose.as_str(), "total", "0.1000 of 0.5000", "", budget];
+        let rows = || vec![row.map(str::to_owned).to_vec()];
+        let heads = ["whose", "per", "money", "since", "id"];
+        let shown = |columns| within(Paint(false), &heads, rows(), columns);
+        assert!(shown(140).lines().any(|line| line.contains(TASK) && line.contains(budget)));
+        assert_eq!(
+            shown(80),
+            format!("whose  task {TASK}\nper    total\nmoney  0.1000 of 0.5000\nid     {budget}")
+        );
+    }
+
+    #[test]
+    fn a_sentence_is_broken_between_words_and_what_stands_beside_it_is_not() {
+        let rows = vec![
+            [TASK, "It was asked which of the two colours is meant"].map(str::to_owned).to_vec(),
+        ];
+        let text = within(Paint(false), &["id", "what"], rows, 60);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains(TASK), "{text}");
+        let told: Vec<_> = text.split_whitespace().filter(|word| *word != TASK).collect();
+        assert_eq!(told.join(" "), "ID WHAT It was asked which of the two colours is meant");
+    }
 
     #[test]
     fn a_complaint_obeys_no_server() {

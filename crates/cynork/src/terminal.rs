@@ -344,9 +344,14 @@ impl Drop for Screen {
 /// How wide and how high the terminal is.
 pub fn size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-    let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 20);
     let rows = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 4);
-    (columns.unwrap_or(80), rows.unwrap_or(24))
+    (columns().unwrap_or(80), rows.unwrap_or(24))
+}
+
+/// How wide the terminal is; nothing without one, and where it does not say.
+pub fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 20)
 }
 
 /// What the person types, line by line. A line is read only when one is asked for, so that an editor can have the terminal in between.
