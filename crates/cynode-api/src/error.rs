@@ -105,7 +105,12 @@ pub(crate) fn problem(
 
 impl From<PathRejection> for ApiError {
     fn from(rejection: PathRejection) -> Self {
-        Self::Malformed(rejection.body_text())
+        // Whoever named a thing may never have seen the path that it was put into.
+        Self::Malformed(if let PathRejection::FailedToDeserializePathParams(wrong) = rejection {
+            wrong.into_kind().to_string()
+        } else {
+            rejection.body_text()
+        })
     }
 }
 

@@ -24,12 +24,14 @@ pub enum TextError {
         got: usize,
     },
     /// A character that is not in the alphabet.
-    #[error("{what} cannot contain {bad:?}")]
+    #[error("{what} cannot contain {bad:?}: it has {good}")]
     Character {
         /// What the text was to be.
         what: &'static str,
         /// The first bad character.
         bad: char,
+        /// What it may contain.
+        good: &'static str,
     },
     /// Right characters in a wrong order.
     #[error("{what} {rule}")]
@@ -143,16 +145,22 @@ fn length(what: &'static str, text: &str, min: usize, max: usize) -> Result<(), 
     if (min..=max).contains(&got) { Ok(()) } else { Err(TextError::Length { what, min, max, got }) }
 }
 
-fn alphabet(what: &'static str, text: &str, good: fn(char) -> bool) -> Result<(), TextError> {
-    match text.chars().find(|c| !good(*c)) {
-        Some(bad) => Err(TextError::Character { what, bad }),
+fn alphabet(
+    what: &'static str,
+    text: &str,
+    good: &'static str,
+    is_good: fn(char) -> bool,
+) -> Result<(), TextError> {
+    match text.chars().find(|c| !is_good(*c)) {
+        Some(bad) => Err(TextError::Character { what, bad, good }),
         None => Ok(()),
     }
 }
 
 fn label(what: &'static str, text: &str) -> Result<(), TextError> {
     length(what, text, 1, 63)?;
-    alphabet(what, text, |c| matches!(c, 'a'..='z' | '0'..='9' | '-'))?;
+    let good = "small letters, digits and dashes only";
+    alphabet(what, text, good, |c| matches!(c, 'a'..='z' | '0'..='9' | '-'))?;
     if !text.starts_with(|c: char| c.is_ascii_lowercase()) {
         return Err(TextError::Shape { what, rule: "starts with a letter" });
     }
@@ -164,7 +172,8 @@ fn label(what: &'static str, text: &str) -> Result<(), TextError> {
 
 fn dotted(what: &'static str, text: &str) -> Result<(), TextError> {
     length(what, text, 1, 200)?;
-    alphabet(what, text, |c| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-' | '.'))?;
+    let good = "small letters, digits, dots, dashes and underscores only";
+    alphabet(what, text, good, |c| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-' | '.'))?;
     if text.split('.').any(str::is_empty) {
         return Err(TextError::Shape { what, rule: "has no empty part between dots" });
     }
@@ -173,7 +182,8 @@ fn dotted(what: &'static str, text: &str) -> Result<(), TextError> {
 
 fn line(what: &'static str, text: &str) -> Result<(), TextError> {
     length(what, text, 1, 200)?;
-    alphabet(what, text, |c| !hidden(c) && c != '\n' && c != '\t')?;
+    let good = "one line, without what cannot be seen";
+    alphabet(what, text, good, |c| !hidden(c) && c != '\n' && c != '\t')?;
     if text.trim() != text {
         return Err(TextError::Shape { what, rule: "has no space at either end" });
     }
@@ -182,12 +192,12 @@ fn line(what: &'static str, text: &str) -> Result<(), TextError> {
 
 fn prose(what: &'static str, text: &str) -> Result<(), TextError> {
     length(what, text, 1, 20_000)?;
-    alphabet(what, text, |c| !hidden(c))
+    alphabet(what, text, "only what can be seen", |c| !hidden(c))
 }
 
 fn email(what: &'static str, text: &str) -> Result<(), TextError> {
     length(what, text, 3, 254)?;
-    alphabet(what, text, |c| !hidden(c) && !c.is_whitespace())?;
+    alphabet(what, text, "no spaces", |c| !hidden(c) && !c.is_whitespace())?;
     match text.split_once('@') {
         Some((local, host)) if !local.is_empty() && host.contains('.') && !host.contains('@') => {
             Ok(())

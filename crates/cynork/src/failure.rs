@@ -111,12 +111,22 @@ impl Failure {
             .or_else(|| (status == 401).then(|| "log in with `cynork login`".to_owned()));
         Self {
             kind,
-            detail: problem.detail,
+            detail: what_is_wrong(&problem.detail).to_owned(),
             fix,
             status: Some(status),
             code: Some(problem.code),
             trace_id: problem.trace_id,
         }
+    }
+}
+
+/// What is wrong with what was given, without where in the body that was: whoever gave it wrote no body. One that a person wrote
+/// has lines, and those are told.
+fn what_is_wrong(detail: &str) -> &str {
+    let Some(told) = detail.strip_prefix("the body is wrong: ") else { return detail };
+    match told.rsplit_once(" at line 1 column ") {
+        Some((what, column)) if column.bytes().all(|it| it.is_ascii_digit()) => what,
+        _ => told,
     }
 }
 
@@ -134,3 +144,18 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_is_called_wrong_and_not_the_body_that_nobody_wrote() {
+        let rule = "a handle cannot contain 'A': it has small letters, digits and dashes only";
+        let told =
+            |place: &str| what_is_wrong(&format!("the body is wrong: {rule}{place}")).to_owned();
+        assert_eq!(told(" at line 1 column 86"), rule);
+        assert_eq!(told(" at line 3 column 8"), format!("{rule} at line 3 column 8"));
+        assert_eq!(what_is_wrong("too late at line 1 column 2"), "too late at line 1 column 2");
+    }
+}

@@ -72,8 +72,7 @@ async fn an_id_of_the_wrong_kind_is_refused_with_the_form_that_is_expected() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
     let problem = admin.get("/v1/tasks/prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708").await.expect(400);
-    let detail = problem.text("detail");
-    assert!(detail.contains("expected an id of the form `tsk_<32 hex digits>`"), "{detail}");
+    assert_eq!(problem.text("detail"), "expected an id of the form `tsk_<32 hex digits>`");
 }
 
 #[tokio::test]

@@ -12,7 +12,14 @@ fn a_label_that_could_leave_its_directory_or_url_is_refused() {
 
 #[test]
 fn the_refusal_says_what_was_expected() {
-    assert_eq!("Web".parse::<Handle>().unwrap_err().to_string(), "a handle cannot contain 'W'");
+    assert_eq!(
+        "Web".parse::<Handle>().unwrap_err().to_string(),
+        "a handle cannot contain 'W': it has small letters, digits and dashes only"
+    );
+    assert_eq!(
+        "Gate.x".parse::<DottedKey>().unwrap_err().to_string(),
+        "a key cannot contain 'G': it has small letters, digits, dots, dashes and underscores only"
+    );
     assert_eq!(
         "".parse::<Title>().unwrap_err().to_string(),
         "a title has 1 to 200 characters, got 0"
