@@ -1,6 +1,7 @@
 //! `cynork budget`: ceilings on what models may cost.
 
 use clap::{Args, Subcommand};
+use cynode_core::models::Period;
 use cynode_wire::models::CeilingView;
 use serde_json::json;
 
@@ -140,7 +141,8 @@ fn row(it: &CeilingView, look: &Look) -> [String; 6] {
         it.period.as_str().to_owned(),
         cost,
         tokens,
-        look.when(it.since),
+        // What holds for ever has no beginning that means anything.
+        if it.period == Period::Total { String::new() } else { look.when(it.since) },
         look.dim(&it.budget_id.to_string()),
     ]
 }
@@ -159,5 +161,26 @@ impl Set {
             format!("{whose}, {period}: {cost} spent, {tokens} tokens")
         };
         context.told(&call, |it: &CeilingView| it.budget_id.to_string(), sentence).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::terminal::Paint;
+
+    #[test]
+    fn only_what_begins_anew_has_a_beginning() {
+        let look = Look { paint: Paint(false), now: datetime!(2026-11-16 12:00 UTC) };
+        let since = |period: &str, since: &str| {
+            let ceiling = json!({ "budget_id": "bdg_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "scope_type": "installation",
+                "scope_id": null, "period": period, "since": since, "max_cost_micros": 500_000, "max_tokens": null,
+                "spent_micros": 0, "held_micros": 0, "spent_tokens": 0, "held_tokens": 0 });
+            row(&serde_json::from_value(ceiling).unwrap(), &look)[4].clone()
+        };
+        assert_eq!(since("total", "2000-01-01T00:00:00Z"), "");
+        assert_eq!(since("month", "2026-11-01T00:00:00Z"), "16 d ago");
     }
 }
