@@ -130,16 +130,7 @@ async fn verify(context: &Context) -> Result<()> {
     let call = Call::of(operations::VERIFY_AUDIT);
     let value: Value = context.client.send_slowly(&call, READING).await?;
     let names = |it: &AuditReport| vec![it.tip.clone()];
-    context.show(&value, names, |it: &AuditReport, look| {
-        let records = format!("{}, {} under a signature", it.records, it.covered);
-        let mut sides = vec![
-            ("chains", format!("{}, {} closed, {} pruned", it.chains, it.closed, it.pruned)),
-            ("records", records),
-            ("tip", it.tip.clone()),
-        ];
-        sides.extend(it.problems.iter().map(|problem| ("WRONG", problem.clone())));
-        record(look.paint, &sides)
-    })?;
+    context.show(&value, names, |it: &AuditReport, look| record(look.paint, &found(it)))?;
     match value["problems"].as_array().map_or(0, Vec::len) {
         0 => Ok(()),
         wrong => {
@@ -147,6 +138,21 @@ async fn verify(context: &Context) -> Result<()> {
             Err(Failure::new(Kind::EndedBadly, what).fix("keep a copy of the database and of the gate's directory, and look who could write there"))
         }
     }
+}
+
+/// What was found, and what it comes to.
+fn found(report: &AuditReport) -> Vec<(&'static str, String)> {
+    let AuditReport { chains, pruned, closed, records, covered, tip, problems } = report;
+    let mut sides = vec![
+        ("chains", format!("{chains}, {closed} closed, {pruned} pruned")),
+        ("records", format!("{records}, {covered} under a signature")),
+        ("tip", format!("{tip}\nkeep it elsewhere to notice a chain that is cut off")),
+    ];
+    if problems.is_empty() {
+        sides.push(("so", "everything is there and unchanged".to_owned()));
+    }
+    sides.extend(problems.iter().map(|problem| ("WRONG", problem.clone())));
+    sides
 }
 
 fn row(it: &AuditView, look: &Look) -> [String; 8] {
@@ -194,4 +200,37 @@ async fn export(context: &Context, which: &Which, output: Option<PathBuf>) -> Re
         return context.out.done(&json!({ "records": written }), &format!("{written} records"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_checked_has_a_verdict() {
+        let report = |problems: &[&str]| AuditReport {
+            chains: 1,
+            pruned: 0,
+            closed: 0,
+            records: 252,
+            covered: 148,
+            tip: "1:08a0".to_owned(),
+            problems: problems.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        let same = [
+            ("chains", "1, 0 closed, 0 pruned".to_owned()),
+            ("records", "252, 148 under a signature".to_owned()),
+            ("tip", "1:08a0\nkeep it elsewhere to notice a chain that is cut off".to_owned()),
+        ];
+        let with = |name: &'static str, text: &str| {
+            let mut sides = same.to_vec();
+            sides.push((name, text.to_owned()));
+            sides
+        };
+        assert_eq!(found(&report(&[])), with("so", "everything is there and unchanged"));
+        assert_eq!(
+            found(&report(&["record 7 was changed"])),
+            with("WRONG", "record 7 was changed")
+        );
+    }
 }
