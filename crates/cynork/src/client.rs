@@ -288,12 +288,20 @@ impl Client {
         }
         let status = answer.status().as_u16();
         let body = answer.bytes().await.unwrap_or_default();
-        let failure = Failure::of(status, &body);
-        Err(if failure.code.as_deref() == Some("unauthenticated") {
-            unknown(failure, call.operation, self.has_token())
-        } else {
-            failure
-        })
+        Err(self.refused(call, status, &body))
+    }
+
+    /// What a server said to a call, in words for whoever made it.
+    fn refused(&self, call: &Call, status: u16, body: &[u8]) -> Failure {
+        let failure = Failure::of(status, body);
+        match failure.code.as_deref() {
+            Some("unauthenticated") => unknown(failure, call.operation, self.has_token()),
+            // Only the command `api` takes paths from people.
+            Some("no_such_path") if call.operation.id != "api" => failure.fix(
+                "is this the port for people, whose address `cynode up` prints, of a server that is as new as this `cynork`?",
+            ),
+            _ => failure,
+        }
     }
 
     /// Makes a call and gives the answer, whatever its status.
@@ -334,7 +342,7 @@ impl Client {
         let answer = self.whatever(call, Some(TRY)).await?;
         let status = answer.status().as_u16();
         let body = answer.bytes().await.map_err(|error| self.unreachable(&error))?;
-        serde_json::from_slice(&body).map_err(|_| Failure::of(status, &body))
+        serde_json::from_slice(&body).map_err(|_| self.refused(call, status, &body))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
@@ -344,9 +352,7 @@ impl Client {
             why = inner.to_string();
             source = inner.source();
         }
-        let what = format!("no answer from {}: {why}", self.base);
-        Failure::new(Kind::Unreachable, what)
-            .fix("start it with `cynode up`, or name another with `--url` or `cynork login URL`")
+        silent(&self.base, &why)
     }
 
     /// What happens from now on, or behind the last event that was heard.
@@ -354,6 +360,19 @@ impl Client {
         let response = self.open(call, None).await?;
         Ok(Events { response, rest: Vec::new(), silence: Duration::MAX })
     }
+}
+
+/// Nobody answers there, or not so that it can be understood.
+fn silent(base: &str, why: &str) -> Failure {
+    // What is no TLS at all is told by its first byte.
+    if let Some(rest) = base.strip_prefix("https://")
+        && why.contains("InvalidContentType")
+    {
+        let what = format!("no answer from {base}: what is there does not speak TLS");
+        return Failure::new(Kind::Unreachable, what).fix(format!("try http://{rest}"));
+    }
+    Failure::new(Kind::Unreachable, format!("no answer from {base}: {why}"))
+        .fix("start it with `cynode up`, or name another with `--url` or `cynork login URL`")
 }
 
 /// Why somebody was not let in, in the words of what they tried: the server has one sentence for all of it. Whether there is

@@ -103,7 +103,7 @@ impl Failure {
             }
             let said = said.chars().filter(|it| !it.is_control()).take(300).collect::<String>();
             let what = format!("the server answered {status}: {said}");
-            let fix = "is this the address of a CyNode server? See `cynork status`";
+            let fix = "is this the address of a CyNode server? Name another with `--url` or `cynork login URL`";
             return Self { status: Some(status), ..Self::new(kind, what).fix(fix) };
         };
         let fix = problem

@@ -40,6 +40,34 @@ fn whoever_is_not_let_in_is_told_what_of_it_was_wrong() {
     );
 }
 
+#[test]
+fn a_wrong_address_is_answered_with_the_right_one() {
+    let why = "received corrupt message of type InvalidContentType";
+    let told = silent("https://127.0.0.1:12080", why);
+    assert_eq!(
+        (told.detail.as_str(), told.fix.as_deref()),
+        (
+            "no answer from https://127.0.0.1:12080: what is there does not speak TLS",
+            Some("try http://127.0.0.1:12080")
+        )
+    );
+    let told = silent("http://127.0.0.1:1", "Connection refused");
+    assert!(told.fix.unwrap().starts_with("start it with `cynode up`"));
+    let client = Client::new("http://127.0.0.1:12082").unwrap();
+    let problem = serde_json::json!({ "type": "urn:cynode:problem:no_such_path", "title": "Not Found", "status": 404,
+        "code": "no_such_path", "detail": "there is nothing at this path", "fix": "`/v1/openapi.json` lists every path" });
+    let told =
+        client.refused(&Call::of(operations::LIST_TASKS), 404, problem.to_string().as_bytes());
+    assert!(told.fix.unwrap().starts_with("is this the port for people"));
+    let told = client.refused(&Call::of(operations::HEALTHZ), 404, b"no");
+    assert_eq!(
+        told.fix.as_deref(),
+        Some(
+            "is this the address of a CyNode server? Name another with `--url` or `cynork login URL`"
+        )
+    );
+}
+
 #[tokio::test]
 async fn a_stream_of_which_nothing_comes_any_more_has_broken() {
     let peer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
