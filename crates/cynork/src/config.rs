@@ -24,6 +24,8 @@ pub(crate) struct Environment {
     pub(crate) url: Option<String>,
     pub(crate) token: Option<SecretString>,
     pub(crate) no_colour: bool,
+    /// The terminal only takes lines, one below the other.
+    pub(crate) dumb: bool,
     pub(crate) editor: Option<String>,
     directory: Option<PathBuf>,
 }
@@ -39,10 +41,12 @@ impl Environment {
         let text = |name: &str| given(name).and_then(|value| value.into_string().ok());
         let home = given("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let home = home.or_else(|| given("HOME").map(|home| PathBuf::from(home).join(".config")));
+        let dumb = given("TERM") == Some(OsString::from("dumb"));
         Self {
             url: text("CYNORK_URL"),
             token: text("CYNORK_TOKEN").map(SecretString::from),
-            no_colour: given("NO_COLOR").is_some() || given("TERM") == Some(OsString::from("dumb")),
+            no_colour: given("NO_COLOR").is_some() || dumb,
+            dumb,
             editor: text("VISUAL").or_else(|| text("EDITOR")),
             directory: home.map(|home| home.join("cynork")),
         }

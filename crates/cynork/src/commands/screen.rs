@@ -57,8 +57,14 @@ const OPENING: Duration = Duration::from_secs(20);
 
 /// Opens it.
 pub(crate) async fn open(context: &mut Context) -> Result<()> {
-    if !context.person() {
-        let what = "the screen needs a terminal, and there is none here";
+    let missing = if context.environment.dumb {
+        Some("the screen needs a terminal that it can draw on, and TERM says `dumb`")
+    } else if !context.person() {
+        Some("the screen needs a terminal, and there is none here")
+    } else {
+        None
+    };
+    if let Some(what) = missing {
         return Err(Failure::new(Kind::Usage, what)
             .fix("use a command, such as `cynork task list`; `cynork --help` names all"));
     }

@@ -81,6 +81,19 @@ fn what_happens_is_told_until_nobody_reads_it() {
 }
 
 #[test]
+fn no_screen_is_drawn_on_a_terminal_that_only_takes_lines() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cynork"));
+    command.env_clear().env("HOME", home.path()).env("TERM", "dumb").stdin(Stdio::null());
+    let done = command.output().unwrap();
+    let told = "cynork: the screen needs a terminal that it can draw on, and TERM says `dumb`\n        \
+        next: use a command, such as `cynork task list`; `cynork --help` names all\n";
+    let seen = (done.status.code(), String::from_utf8(done.stderr).unwrap());
+    assert_eq!(seen, (Some(2), told.to_owned()));
+    assert_eq!(String::from_utf8(done.stdout).unwrap(), "");
+}
+
+#[test]
 fn whoever_is_not_logged_in_is_told_how_to() {
     let problem = json!({ "type": "urn:cynode:problem:unauthenticated", "title": "Unauthorized", "status": 401,
         "code": "unauthenticated", "detail": "credentials are missing, expired, revoked or wrong",
