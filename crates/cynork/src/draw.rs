@@ -23,7 +23,7 @@ use serde_json::Value;
 pub use self::{
     change::{diff, files, findings, headed},
     job::{happened, said},
-    live::{Live, live, waits_for},
+    live::{Live, live, stands, waits_for},
     spending::{bar, cost, money, spent},
 };
 use crate::terminal::{Paint, Style, clean, clock, first_line, fit, shown};

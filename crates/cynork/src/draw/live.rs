@@ -2,14 +2,17 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use cynode_core::workflow::{units::UnitState, waits::WaitReason};
+use cynode_core::{
+    tasks::TaskStateName,
+    workflow::{units::UnitState, waits::WaitReason},
+};
 use cynode_wire::{
     timeline::{JobEntry, Timeline, WaitEntry},
     workflow::UnitView,
 };
 
 use super::{bar, money, standing};
-use crate::terminal::{Line, Paint, Style, clock, first_line};
+use crate::terminal::{Line, Paint, Style, clock, first_line, shown};
 
 /// Where it stands how often a unit was tried.
 const TRIES: usize = 14;
@@ -131,8 +134,22 @@ fn one(unit: &UnitView) -> Line {
         .plain(first_line(unit.title.as_str()))
 }
 
-/// What a task waits for, in words; nothing when it works.
+/// Where a task stands: what it waits for with all that is asked, else what the server says.
+pub fn stands(timeline: &Timeline) -> String {
+    match waits(timeline, shown).filter(|_| timeline.state == TaskStateName::Running) {
+        Some(what) => format!("waits for {what}"),
+        None => shown(&timeline.standing),
+    }
+}
+
+/// What a task waits for, in words, with the first line of what is asked; nothing when it works.
 pub fn waits_for(timeline: &Timeline) -> Option<String> {
+    waits(timeline, first_line)
+}
+
+/// What a task waits for, with what is asked in such words.
+fn waits(timeline: &Timeline, words: fn(&str) -> String) -> Option<String> {
+    let asked = |wait: &WaitEntry| words(wait.question.as_deref().unwrap_or("a question"));
     let wait = timeline.waits.last().filter(|wait| wait.resolved_at.is_none())?;
     Some(match wait.reason {
         WaitReason::Job => jobs(&timeline.jobs),
@@ -146,10 +163,6 @@ pub fn waits_for(timeline: &Timeline) -> Option<String> {
         WaitReason::Quota => "a provider's quota".to_owned(),
         WaitReason::Agent => "the project manager, who thinks".to_owned(),
     })
-}
-
-fn asked(wait: &WaitEntry) -> String {
-    first_line(wait.question.as_deref().unwrap_or("a question"))
 }
 
 /// The jobs that are out.

@@ -343,6 +343,18 @@ fn what_holds_it_up_is_told_in_place_of_what_it_waits_for() {
 }
 
 #[test]
+fn where_it_stands_is_told_to_whoever_is_asked_with_all_that_is_asked() {
+    let mut timeline = working();
+    assert_eq!(stands(&timeline), "waits for the work on review");
+    timeline.waits[0].reason = WaitReason::HumanInput;
+    timeline.waits[0].question = Some("Which one?\n1. this\n2. that".into());
+    assert_eq!(stands(&timeline), "waits for your answer: Which one?\n1. this\n2. that");
+    timeline.waits.clear();
+    timeline.standing = "works at Plan Steps".into();
+    assert_eq!(stands(&timeline), "works at Plan Steps");
+}
+
+#[test]
 fn what_it_waits_for_is_told_in_words() {
     let mut timeline = working();
     for (reason, words) in [

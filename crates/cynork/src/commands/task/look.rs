@@ -92,7 +92,7 @@ fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> Stri
             ("name", paint.dye(Style::Bold, task.name.as_str())),
             ("project", task.project_id.to_string()),
             ("state", state(task.state, paint)),
-            ("stands", timeline.map(|timeline| shown(&timeline.standing)).unwrap_or_default()),
+            ("stands", timeline.map(draw::stands).unwrap_or_default()),
             ("asked for", shown(task.description.as_str())),
             ("must hold", criteria.collect::<Vec<_>>().join("\n")),
             ("at most", most.join(", ")),
@@ -193,7 +193,7 @@ impl TimelineOf {
                 let mut lines = draw::timeline(timeline, paint);
                 lines.push(String::new());
                 let name = state(timeline.state, paint);
-                let stands = shown(&timeline.standing);
+                let stands = draw::stands(timeline);
                 let ended = stands == timeline.state.as_str();
                 lines.push(if ended { name } else { format!("{name}: {stands}") });
                 lines.join("\n")
