@@ -77,7 +77,7 @@ promises! {
     "project clone" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::copy);
     "task create" calls [GET_PROJECT GET_TASK CREATE_TASK] gives Document("TaskView");
     "task list" calls [LIST_TASKS] gives Document("Page_TaskView");
-    "task show" calls [ME LIST_TASKS TASK_TIMELINE GET_TASK] gives Document("TaskView");
+    "task show" calls [ME LIST_TASKS TASK_TIMELINE GET_PROJECT GET_TASK] gives Document("TaskView");
     "task watch" calls [ME LIST_TASKS GET_TASK FOLLOW_EVENTS TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF LIST_REPORTS SUM_USAGE JOB_EVENTS LIST_APPROVALS
         GET_APPROVAL DECIDE_APPROVAL LIST_REGISTRY EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
         GET_PULL_REQUEST] gives Own(forms::run);

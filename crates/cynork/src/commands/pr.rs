@@ -134,7 +134,10 @@ impl Which {
         let mut items = list["items"].as_array().into_iter().flatten();
         let found = items.find(|it| it["number"] == number);
         found.and_then(|it| it["id"].as_str()).map(str::to_owned).ok_or_else(|| {
-            Failure::new(Kind::NotFound, format!("{project} has no pull request {number}"))
+            // An id that nobody typed says nothing to anybody.
+            let whose = if project.starts_with("prj_") { "the project" } else { project.as_str() };
+            Failure::new(Kind::NotFound, format!("{whose} has no pull request {number}"))
+                .fix("`cynork pr list --all` names those that there are")
         })
     }
 }

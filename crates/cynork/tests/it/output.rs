@@ -107,6 +107,16 @@ fn whoever_is_not_logged_in_is_told_how_to() {
 }
 
 #[test]
+fn a_pull_request_that_is_not_there_is_not_told_with_an_id() {
+    let said = answer("200 OK", "application/json", "{\"items\":[]}");
+    let (url, project) = (answering(vec![said]), "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708");
+    let words = ["pr", "show", "99", "--project", project, "--url", url.as_str()];
+    let told = "cynork: the project has no pull request 99\n        \
+        next: `cynork pr list --all` names those that there are\n";
+    assert_eq!(run(&words, Stdio::null()), (Some(4), told.to_owned()));
+}
+
+#[test]
 fn a_patch_that_cannot_be_applied_is_a_failure() {
     let task = "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
     let timeline = json!({

@@ -3,18 +3,20 @@
 use std::io::IsTerminal;
 
 use clap::Args;
+use cynode_core::ids::ProjectId;
 use cynode_wire::{
     delivery::{ChangedFiles, DiffView},
     evidence::TaskEvidence,
     handoffs::{HandoffAnswer, HandoffKind, HandoffState, HandoffView, Planned},
     models::UsageSum,
+    projects::ProjectView,
     reports::ReportView,
     tasks::TaskView,
     timeline::{PullRequestEntry, Timeline},
 };
 use serde_json::json;
 
-use super::{Named, state};
+use super::{Named, project, state};
 use crate::{
     client::{Call, Items},
     context::Context,
@@ -68,14 +70,31 @@ pub(super) async fn show(named: &Named, context: &Context) -> Result<()> {
     let readable = context.out.form == Form::Readable;
     let timeline =
         if readable { Some(timeline_of(context, &task.id.to_string()).await?) } else { None };
+    // Without its name it has its id.
+    let project =
+        if readable { project(context, &task.project_id.to_string()).await.ok() } else { None };
     context.out.show(
         &task,
         |task| vec![task.id.to_string()],
-        |task, paint| described(task, timeline.as_ref(), paint),
+        |task, paint| described(task, project.as_ref(), timeline.as_ref(), paint),
     )
 }
 
-fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> String {
+/// A project by its name, with its id behind it; where the name is not known, by its id.
+fn called(project: Option<&ProjectView>, id: ProjectId, paint: Paint) -> String {
+    let id = id.to_string();
+    match project {
+        Some(project) => format!("{} {}", project.slug, paint.dye(Style::Dim, &id)),
+        None => id,
+    }
+}
+
+fn described(
+    task: &TaskView,
+    project: Option<&ProjectView>,
+    timeline: Option<&Timeline>,
+    paint: Paint,
+) -> String {
     let criteria = task.acceptance_criteria.iter().map(|criterion| {
         let check = criterion.check.as_ref().map(|check| format!(", by `{}`", check.told()));
         shown(&format!("{}{}", criterion.text, check.unwrap_or_default()))
@@ -90,7 +109,7 @@ fn described(task: &TaskView, timeline: Option<&Timeline>, paint: Paint) -> Stri
         &[
             ("id", task.id.to_string()),
             ("name", paint.dye(Style::Bold, task.name.as_str())),
-            ("project", task.project_id.to_string()),
+            ("project", called(project, task.project_id, paint)),
             ("state", state(task.state, paint)),
             ("stands", timeline.map(draw::stands).unwrap_or_default()),
             ("asked for", shown(task.description.as_str())),
@@ -325,4 +344,21 @@ pub(super) async fn reports(named: &Named, context: &Context) -> Result<()> {
             items => draw::reports(items, paint).join("\n"),
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_called_by_its_name_where_that_is_known() {
+        let id = "prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+        let project: ProjectView =
+            serde_json::from_value(json!({ "id": id, "slug": "web", "title": "Web",
+            "description": null, "created_by": "usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+            "created_at": "2026-01-01T00:00:00Z" }))
+            .unwrap();
+        assert_eq!(called(Some(&project), project.id, Paint(false)), format!("web {id}"));
+        assert_eq!(called(None, project.id, Paint(false)), id);
+    }
 }
