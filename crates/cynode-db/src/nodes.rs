@@ -259,12 +259,18 @@ pub async fn report(conn: &mut Conn, id: NodeId, report: &NodeReport) -> Result<
     Ok(())
 }
 
-/// Notes that a node was heard of.
+/// Notes that a node was heard of, unless that was noted within the last moments. A time that is still to come is of a clock
+/// that was set back.
 #[tracing::instrument(name = "db.nodes.seen", skip_all)]
-pub async fn seen(conn: &mut Conn, id: NodeId) -> Result<(), DbError> {
+pub async fn seen(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE nodes SET last_seen_at = clock_timestamp() WHERE node_id = $1",
-        id.as_uuid()
+        "
+        UPDATE nodes SET last_seen_at = clock_timestamp()
+        WHERE node_id = $1
+            AND last_seen_at NOT BETWEEN clock_timestamp() - $2::bigint * interval '1 millisecond' AND clock_timestamp()
+        ",
+        id.as_uuid(),
+        noted_ms,
     )
     .execute(conn)
     .await?;

@@ -241,6 +241,30 @@ async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() 
 }
 
 #[tokio::test]
+async fn a_node_that_finds_no_work_wakes_no_stream_and_is_not_written_down_each_time() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let node = Machine::join(&app, &admin, 1, 1).await;
+    let long_ago = "UPDATE nodes SET last_seen_at = now() - interval '10 seconds'";
+    assert_eq!(app.db.execute(long_ago).await, 1);
+    let commits = app.app.commits();
+    let mut written = Vec::new();
+    for number in 0..8 {
+        assert_eq!(node.claim(number, 1).await, Vec::<Value>::new());
+        written.extend(app.db.texts("SELECT xmin::text FROM nodes").await);
+    }
+    assert!(!commits.has_changed().unwrap(), "there is nothing to read");
+    written.dedup();
+    assert!(written.len() < 8, "eight claims, {} writes", written.len());
+    let silent = "SELECT count(*) FROM nodes WHERE last_seen_at < now() - interval '5 seconds'";
+    assert_eq!(app.db.number(silent).await, 0);
+    // What happened is there at once.
+    let draining = json!({ "draining": true });
+    admin.patch(&format!("/v1/nodes/{}", node.id), draining).await.expect(200);
+    assert!(commits.has_changed().unwrap(), "there is something to read");
+}
+
+#[tokio::test]
 async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let drive = Drive::new().await;
     let mut wanted = work();
