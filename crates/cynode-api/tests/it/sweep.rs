@@ -271,6 +271,18 @@ async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays(
     }
 }
 
+#[tokio::test]
+async fn what_fails_of_maintenance_keeps_nothing_behind_it_from_being_done() {
+    let app = TestApp::new().await;
+    let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
+    std::fs::create_dir_all(&uploads).unwrap();
+    let left = File::create(uploads.join("old#1")).unwrap();
+    left.set_modified((NOW - time::Duration::minutes(61)).into()).unwrap();
+    app.db.execute("ALTER TABLE idempotency_keys RENAME TO elsewhere").await;
+    assert!(maintenance::once(&app.app).await.is_err());
+    assert_eq!(names(&uploads), Vec::<String>::new());
+}
+
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> =
