@@ -405,9 +405,11 @@ async fn place(app: &App) -> Result<bool, Error> {
             let needs = work.as_ref().map(needs).unwrap_or_default();
             match placement::choose(needs, &candidates) {
                 Ok(at) => {
-                    candidates[at].turn = nodes::place(&mut tx, job, there[at].id).await?;
-                    candidates[at].free -= 1;
-                    any = true;
+                    if let Some(turn) = nodes::place(&mut tx, job, there[at].id).await? {
+                        candidates[at].turn = turn;
+                        candidates[at].free -= 1;
+                        any = true;
+                    }
                 }
                 Err(Unplaced::Busy) => {}
                 Err(why) => tracing::debug!(job.id = %job, %why, "a job waits for a node"),

@@ -278,6 +278,32 @@ async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
 }
 
 #[tokio::test]
+async fn a_job_that_fits_nowhere_or_may_not_begin_is_not_written_by_those_who_look_for_a_place() {
+    let drive = Drive::new().await;
+    let mut wanted = work();
+    wanted["work"]["placement"] = json!({ "node": "node-2" });
+    drive.dispatched_with(&["a"], &wanted).await;
+    let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    // A lock is written into the row.
+    let row = "SELECT xmin::text || ' ' || xmax::text FROM jobs";
+    let before = drive.app.db.texts(row).await;
+    assert_eq!(left.claim(1, 1).await, Vec::<Value>::new());
+    assert_eq!(drive.app.db.texts(row).await, before);
+    let to_place = async || {
+        let mut conn = drive.app.db.conn().await;
+        cynode_db::nodes::to_place(&mut conn, 20_000).await.unwrap()
+    };
+    assert!(to_place().await);
+    let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
+        SELECT task_id, 'quota', 'used up', clock_timestamp() + interval '1 hour', clock_timestamp() FROM tasks";
+    drive.app.db.execute(park).await;
+    assert!(!to_place().await, "a parked task waits for no node");
+    drive.app.db.execute("UPDATE task_parks SET until = clock_timestamp()").await;
+    let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
+    assert_eq!(right.claim(2, 1).await.len(), 1);
+}
+
+#[tokio::test]
 async fn what_waits_for_a_node_that_drains_or_is_silent_goes_to_another() {
     let drive = Drive::new().await;
     drive.dispatched_with(&["a", "b", "c"], &work()).await;
