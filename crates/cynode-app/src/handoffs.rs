@@ -626,19 +626,26 @@ pub(crate) async fn sweep(app: &App, request: &Request, most: i64) -> Result<usi
     let silent = handoffs::silent(&mut conn, most).await?;
     drop(conn);
     for kept in &silent {
-        let mut ctx = app.open(request).await?;
-        wake_unless(&mut ctx, kept.id, |kept| goes_back(kept, true, true)).await?;
-        let worker = kept.worker.as_deref().unwrap_or_default();
-        let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
-        // It may have been answered or kept meanwhile.
-        let still = handoffs::hold_silent(ctx.conn(), held).await?;
-        let Some(kept) = still else { continue };
-        let why = "nothing was heard of whoever worked on it";
-        failed(&mut ctx, &kept, true, true, why).await?;
-        app.commit(ctx).await?;
-        tracing::warn!(event = "handoff.lost", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
+        let ctx = crate::sweep::open(app, request).await?;
+        if let Err(error) = let_go(app, ctx, kept).await {
+            complain(&error, "a handoff of which nothing is heard could not be let go of");
+        }
     }
     Ok(silent.len())
+}
+
+async fn let_go(app: &App, mut ctx: Ctx, kept: &Kept) -> Result<(), Error> {
+    wake_unless(&mut ctx, kept.id, |kept| goes_back(kept, true, true)).await?;
+    let worker = kept.worker.as_deref().unwrap_or_default();
+    let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
+    // It may have been answered or kept meanwhile.
+    let still = handoffs::hold_silent(ctx.conn(), held).await?;
+    let Some(kept) = still else { return Ok(()) };
+    let why = "nothing was heard of whoever worked on it";
+    failed(&mut ctx, &kept, true, true, why).await?;
+    app.commit(ctx).await?;
+    tracing::warn!(event = "handoff.lost", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
+    Ok(())
 }
 
 /// Nobody wants the handoffs of a task any more.

@@ -241,6 +241,30 @@ async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() 
 }
 
 #[tokio::test]
+async fn a_node_that_finds_no_work_wakes_no_stream_and_is_not_written_down_each_time() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let node = Machine::join(&app, &admin, 1, 1).await;
+    let long_ago = "UPDATE nodes SET last_seen_at = now() - interval '10 seconds'";
+    assert_eq!(app.db.execute(long_ago).await, 1);
+    let commits = app.app.commits();
+    let mut written = Vec::new();
+    for number in 0..8 {
+        assert_eq!(node.claim(number, 1).await, Vec::<Value>::new());
+        written.extend(app.db.texts("SELECT xmin::text FROM nodes").await);
+    }
+    assert!(!commits.has_changed().unwrap(), "there is nothing to read");
+    written.dedup();
+    assert!(written.len() < 8, "eight claims, {} writes", written.len());
+    let silent = "SELECT count(*) FROM nodes WHERE last_seen_at < now() - interval '5 seconds'";
+    assert_eq!(app.db.number(silent).await, 0);
+    // What happened is there at once.
+    let draining = json!({ "draining": true });
+    admin.patch(&format!("/v1/nodes/{}", node.id), draining).await.expect(200);
+    assert!(commits.has_changed().unwrap(), "there is something to read");
+}
+
+#[tokio::test]
 async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let drive = Drive::new().await;
     let mut wanted = work();
@@ -251,6 +275,32 @@ async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
     assert_eq!(left.claim(2, 1).await, Vec::<Value>::new());
     assert_eq!(right.claim(3, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_fits_nowhere_or_may_not_begin_is_not_written_by_those_who_look_for_a_place() {
+    let drive = Drive::new().await;
+    let mut wanted = work();
+    wanted["work"]["placement"] = json!({ "node": "node-2" });
+    drive.dispatched_with(&["a"], &wanted).await;
+    let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    // A lock is written into the row.
+    let row = "SELECT xmin::text || ' ' || xmax::text FROM jobs";
+    let before = drive.app.db.texts(row).await;
+    assert_eq!(left.claim(1, 1).await, Vec::<Value>::new());
+    assert_eq!(drive.app.db.texts(row).await, before);
+    let to_place = async || {
+        let mut conn = drive.app.db.conn().await;
+        cynode_db::nodes::to_place(&mut conn, 20_000).await.unwrap()
+    };
+    assert!(to_place().await);
+    let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
+        SELECT task_id, 'quota', 'used up', clock_timestamp() + interval '1 hour', clock_timestamp() FROM tasks";
+    drive.app.db.execute(park).await;
+    assert!(!to_place().await, "a parked task waits for no node");
+    drive.app.db.execute("UPDATE task_parks SET until = clock_timestamp()").await;
+    let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
+    assert_eq!(right.claim(2, 1).await.len(), 1);
 }
 
 #[tokio::test]

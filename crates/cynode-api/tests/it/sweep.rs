@@ -17,6 +17,7 @@ use cynode_app::{
     services::ServiceKind,
     sweep::{self, Due, Engine, EngineError},
 };
+use cynode_core::ids::TaskId;
 use cynode_testkit::{NOW, TestApp};
 use serde_json::{Value, json};
 
@@ -215,6 +216,30 @@ async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
 }
 
 #[tokio::test]
+async fn a_run_that_somebody_holds_keeps_the_sweep_from_no_other() {
+    let mut drive = Drive::new().await;
+    let held = drive.start().await;
+    let ask = json!({ "wait": { "reason": "human_input", "question": "Which?", "expires_in_seconds": 60 } });
+    drive.step(&held, "wait", ask).await.expect(200);
+    let first: TaskId = drive.task.parse().unwrap();
+    drive.task = drive.another(json!([])).await;
+    drive.dispatched(&["a"]).await;
+    workers(&drive, 1).await;
+    drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
+    drive.app.db.execute("UPDATE jobs SET lease_expires_at = now() - interval '1 second'").await;
+    let mut slow = drive.app.db.begin().await;
+    cynode_db::workflow::lock_run(&mut slow, first).await.unwrap();
+    let ended = "SELECT resolution FROM waits WHERE resolution IS NOT NULL";
+    let turn = tokio::time::timeout(Duration::from_secs(20), sweep::tidy(&drive.app.app, false));
+    assert!(!turn.await.expect("it waits for nobody").unwrap());
+    assert_eq!(states(&drive).await, ["lost"]);
+    assert_eq!(drive.app.db.texts(ended).await, Vec::<String>::new());
+    slow.rollback().await.unwrap();
+    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert_eq!(drive.app.db.texts(ended).await, ["expired"]);
+}
+
+#[tokio::test]
 async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays() {
     let app = TestApp::new().await;
     let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
@@ -244,6 +269,18 @@ async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays(
         assert_eq!(names(&bundles), ["young#1"]);
         assert_eq!(names(&packs), ["pack-old.pack", "tmp_pack_young"]);
     }
+}
+
+#[tokio::test]
+async fn what_fails_of_maintenance_keeps_nothing_behind_it_from_being_done() {
+    let app = TestApp::new().await;
+    let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
+    std::fs::create_dir_all(&uploads).unwrap();
+    let left = File::create(uploads.join("old#1")).unwrap();
+    left.set_modified((NOW - time::Duration::minutes(61)).into()).unwrap();
+    app.db.execute("ALTER TABLE idempotency_keys RENAME TO elsewhere").await;
+    assert!(maintenance::once(&app.app).await.is_err());
+    assert_eq!(names(&uploads), Vec::<String>::new());
 }
 
 fn names(directory: &Path) -> Vec<String> {
