@@ -675,6 +675,37 @@ async fn who_asks_for_a_person_does_not_wait_and_what_else_was_asked_comes_in_it
 }
 
 #[tokio::test]
+async fn one_job_asks_for_people_one_question_at_a_time_and_not_without_end() {
+    let bench = Bench::new().await;
+    let ids = jobs(&bench).await;
+    bench.app.db.execute(RUNNING).await;
+    let developer = bench.agent_with("developer", json!({ "job_id": ids[0] })).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    for number in 1..=12 {
+        bench.app.clock.advance(time::Duration::seconds(1));
+        let summary = format!("may I do {number}?");
+        let report =
+            json!({ "task_id": bench.task, "kind": "request_human_input", "summary": summary });
+        given(&developer, "pm.report", report).await;
+    }
+    let count =
+        "SELECT (SELECT count(*) FROM agent_reports) || ' ' || (SELECT count(*) FROM handoffs)";
+    assert_eq!(bench.app.db.texts(count).await, ["12 1"], "each is kept, one is asked");
+    let mut asked = Vec::new();
+    loop {
+        let handoff = claim(&manager).await;
+        if handoff.is_null() {
+            break;
+        }
+        asked.push(handoff["request"]["report"]["summary"].as_str().unwrap().to_owned());
+        let answer = complete(&handoff, json!({ "answer": "replied", "note": "told" }));
+        given(&manager, "handoff.complete", answer).await;
+    }
+    let expected = [1, 12, 11, 10, 9, 8, 7, 6, 5, 4].map(|number| format!("may I do {number}?"));
+    assert_eq!(asked, expected, "the first, then the newest, ten at most");
+}
+
+#[tokio::test]
 async fn a_run_is_not_woken_by_a_handoff_that_is_only_tried_again() {
     let bench = Bench::new().await;
     asked(&bench).await;
