@@ -263,13 +263,14 @@ pub async fn images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
     Ok(agents::images(ctx.conn()).await?)
 }
 
-/// Adds an image. People need the role of an admin; for the project manager a person has switched it on.
+/// Adds an image. People need the role of an admin; for the project manager a person has switched it on, and whoever it works for
+/// must be an operator still.
 #[tracing::instrument(name = "app.reports.add_image", skip_all)]
 pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
-    let caller = ctx.caller()?;
-    if caller.bounds.is_none() {
-        ctx.require(Role::Admin)?;
-    }
+    let caller = match ctx.caller()?.bounds {
+        Some(bounds) => ctx.require_in(bounds.project, Role::Operator).await?,
+        None => ctx.require(Role::Admin)?,
+    };
     let good = (1..=300).contains(&image.len())
         && image.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@".contains(&b));
     if !good {

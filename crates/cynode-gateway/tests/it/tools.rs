@@ -1,5 +1,6 @@
 //! Each of our own tools, once as it should go and once as it should not.
 
+use cynode_core::roles::Role;
 use cynode_testkit::mcp::Agent;
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
@@ -397,6 +398,25 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
         "refused wrong_scope"
     );
+}
+
+#[tokio::test]
+async fn images_are_allowed_by_the_manager_of_an_operator_and_not_of_a_viewer() {
+    let bench = Bench::new().await;
+    bench.setting("gate.pm_allowed_images", json!(true)).await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    let issued = bench.issue(&person, "project_manager", json!({})).await;
+    let manager = bench.holding(&issued).await;
+    let add = |image: &str| json!({ "image": image });
+    given(&manager, "sandbox.allowed_images.add", add("debian:13")).await;
+    bench.app.member(bench.project, &person, Role::Viewer).await;
+    assert_eq!(
+        verdict(&manager, "sandbox.allowed_images.add", add("debian:14")).await,
+        "failed forbidden"
+    );
+    let kept = bench.app.db.texts("SELECT image FROM allowed_images").await;
+    assert_eq!(kept, ["debian:13"]);
 }
 
 #[tokio::test]
