@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::AddAssign};
 
 use cynode_core::models::Tier;
 use cynode_wire::handoffs::{ChatMessage, Handoff};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -67,8 +67,15 @@ pub(super) struct Failure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Usage {
+    #[serde(deserialize_with = "known")]
     pub(super) prompt_tokens: u64,
+    #[serde(deserialize_with = "known")]
     pub(super) completion_tokens: u64,
+}
+
+/// Some servers say nothing where they do not know.
+fn known<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl AddAssign for Usage {
