@@ -1,7 +1,7 @@
 //! What is given to the project manager and to analysts: stored, claimed, thought about, shared, answered once.
 
 use cynode_app::{schedules, services, services::ServiceKind, sweep};
-use cynode_core::ids::ProjectId;
+use cynode_core::{ids::ProjectId, roles::Role};
 use cynode_testkit::{Client, mcp::Agent};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -786,6 +786,33 @@ async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can
             &json!({ "answer": "chatted", "content": "" })
         )
     );
+}
+
+#[tokio::test]
+async fn why_a_chat_failed_is_told_to_whoever_has_it_and_to_nobody_else() {
+    let bench = Bench::new().await;
+    let viewer = bench.app.user("vera", None).await;
+    bench.app.member(bench.project, &viewer, Role::Viewer).await;
+    let chat = "
+        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, worker, attempt, fencing_token, lease_expires_at,
+            due_at, trace_id, created_at)
+        SELECT gen_random_uuid(), 'chat', 'project_manager', 'claimed', created_by, project_id, false, '',
+            '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', 'w', 1, 1, now() - interval '1 second', now(), '', now()
+        FROM projects";
+    bench.app.db.execute(chat).await;
+    sweep::tidy(&bench.app.app, false).await.unwrap();
+    let seen = async |client: &Client| {
+        let listed = client.get("/v1/projects/web/handoffs").await.expect(200).json();
+        let one = listed["items"][0].clone();
+        let path = format!("/v1/handoffs/{}", one["handoff_id"].as_str().unwrap());
+        let read = client.get(&path).await.expect(200).json();
+        json!([one["state"], one["failure"], read["failure"]])
+    };
+    let why = "nothing was heard of whoever worked on it";
+    assert_eq!(seen(&bench.admin).await, json!(["failed", why, why]));
+    assert_eq!(seen(&viewer).await, json!(["failed", null, null]));
+    let told = "SELECT (data ->> 'state') || ' ' || coalesce(data ->> 'failure', 'unsaid') FROM events WHERE kind = 'handoff.ended'";
+    assert_eq!(bench.app.db.texts(told).await, ["failed unsaid"]);
 }
 
 #[tokio::test]
