@@ -44,7 +44,8 @@ use crate::{
 /// How long a handoff may be silent when its worker does not say.
 const SILENCE: u32 = 60;
 
-/// How often a handoff is begun before it has failed, when it ends in silence: whatever it is may kill whoever works on it.
+/// How often a handoff is begun before it has failed, when it ends in silence: whatever it is may kill whoever works on it. Likewise
+/// without a task, when its model does not answer in time: each try may be paid for, and nothing is parked for it.
 const LOST: u32 = 5;
 
 /// And when whoever works on it says that it may pass: a provider that is away or a budget that is used up may take a day. It is tried
@@ -510,10 +511,11 @@ pub async fn fail(
 ) -> Result<HandoffState, Error> {
     let why = inference::redacted(app, body.why.chars().take(2000).collect()).await?;
     let mut ctx = app.open(request).await?;
-    let goes_back = |kept: &Kept| goes_back(kept, body.transient, false);
+    let lost = |kept: &Kept| body.late && kept.task.is_none();
+    let goes_back = |kept: &Kept| goes_back(kept, body.transient, lost(kept));
     wake_unless(&mut ctx, body.handoff_id, goes_back).await?;
     let kept = held(&mut ctx, host, body.handoff_id, body.fencing_token).await?;
-    let state = failed(&mut ctx, &kept, body.transient, false, &why).await?;
+    let state = failed(&mut ctx, &kept, body.transient, lost(&kept), &why).await?;
     app.commit(ctx).await?;
     Ok(state)
 }

@@ -276,6 +276,37 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     assert_eq!(bench.app.db.number(runs).await, 1);
 }
 
+#[tokio::test]
+async fn what_has_no_task_to_be_parked_is_not_asked_without_end_when_models_do_not_answer_in_time()
+{
+    let bench = Bench::new().await;
+    let schedule = json!({
+        "project_id": bench.project, "name": "updates", "what": { "kind": "words", "text": "Look." },
+        "when": { "kind": "cron", "expression": "0 14 * * *", "zone": "Europe/Berlin" },
+    });
+    bench.admin.post("/v1/schedules", schedule).await.expect(201);
+    bench.app.clock.advance(time::Duration::hours(1));
+    assert_eq!(schedules::turn(&bench.app.app).await.unwrap(), 1);
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let tried = async |late: bool| {
+        let handoff = claim(&manager).await;
+        let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "transient": true,
+            "late": late, "why": "it took too long" });
+        let state = given(&manager, "handoff.fail", fail).await["state"].clone();
+        bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+        state
+    };
+    for late in [true, true, false, false, false, true, true] {
+        assert_eq!(tried(late).await, "queued", "a provider that is away costs nothing");
+    }
+    assert_eq!(tried(true).await, "failed");
+    // What a task asks is ended by the task's own brake.
+    asked(&bench).await;
+    for _ in 0..6 {
+        assert_eq!(tried(true).await, "queued");
+    }
+}
+
 /// Offers a model, for one project or for all.
 async fn offer(bench: &Bench, id: &str, tier: Option<&str>, tools: bool, of: Option<ProjectId>) {
     let provider = json!({ "kind": "compatible", "base_url": "http://127.0.0.1:9/v1" });

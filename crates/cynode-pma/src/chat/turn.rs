@@ -95,7 +95,9 @@ impl Failure {
     /// The egress said no, or nothing.
     fn of_egress(error: VoiceError) -> Self {
         let (kind, code) = match &error {
-            VoiceError::Silent(_) => ("server_error", "upstream_unavailable".to_owned()),
+            VoiceError::Silent(_) | VoiceError::Late(_) => {
+                ("server_error", "upstream_unavailable".to_owned())
+            }
             VoiceError::Refused { status: 402, code, .. } => ("insufficient_quota", code.clone()),
             VoiceError::Refused { status: 429, code, .. } => ("rate_limit_error", code.clone()),
             VoiceError::Refused { code, .. } => ("invalid_request_error", code.clone()),
