@@ -492,6 +492,9 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
     let work = job.payload.unit.get("work").cloned().unwrap_or_default();
     let mut work: Work = serde_json::from_value(work)
         .map_err(|error| Error::Invalid(format!("the unit's `work` cannot be read: {error}")))?;
+    if let Some(image) = &work.sandbox.image {
+        must_be_allowed(app, image).await?;
+    }
     if let Some(feedback) = feedback(&job.payload.remedy) {
         work.context.revision_feedback = Some(feedback);
     }
@@ -539,6 +542,16 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
         seconds_left,
         trace_id: job.trace_id,
     })
+}
+
+/// Refuses an image that is not among those that sandboxes may be made from. While none is named, each may be.
+async fn must_be_allowed(app: &App, image: &str) -> Result<(), Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let allowed = cynode_db::agents::images(&mut conn).await?;
+    if allowed.is_empty() || allowed.iter().any(|there| there == image) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("the image `{image}` is not among those that are allowed")))
 }
 
 /// What the last attempt got wrong.

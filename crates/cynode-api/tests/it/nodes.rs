@@ -642,6 +642,29 @@ async fn work_that_cannot_be_read_fails_with_the_reason_instead_of_waiting() {
 }
 
 #[tokio::test]
+async fn a_job_from_an_image_that_is_not_allowed_fails_with_the_reason_once_any_is() {
+    let drive = Drive::new().await;
+    let mut payload = work();
+    payload["work"]["sandbox"] = json!({ "image": "builder:old" });
+    drive.dispatched_with(&["a", "b", "c"], &payload).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let given = async |number: u32| node.claim(number, 1).await.len();
+    let allow = async |image: &str| {
+        drive.admin.post("/v1/allowed-images", json!({ "image": image })).await.expect(204);
+    };
+    assert_eq!(given(1).await, 1, "nobody has named any");
+    allow("builder:new").await;
+    assert_eq!(given(2).await, 0);
+    let why = "SELECT (result ->> 'stop') || ': ' || (result ->> 'summary') FROM jobs WHERE state = 'failed'";
+    assert_eq!(
+        drive.app.db.texts(why).await,
+        ["impossible: the image `builder:old` is not among those that are allowed"]
+    );
+    allow("builder:old").await;
+    assert_eq!(given(3).await, 1);
+}
+
+#[tokio::test]
 async fn turns_are_fair_also_when_everybody_asks_at_once() {
     let drive = Drive::new().await;
     let keys: Vec<_> = (0..40).map(|number| format!("u{number}")).collect();

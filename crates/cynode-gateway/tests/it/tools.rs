@@ -1,5 +1,6 @@
 //! Each of our own tools, once as it should go and once as it should not.
 
+use cynode_core::roles::Role;
 use cynode_testkit::mcp::Agent;
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
@@ -318,6 +319,29 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
 }
 
 #[tokio::test]
+async fn secrets_in_a_skill_are_taken_out_before_it_is_stored() {
+    let bench = Bench::new().await;
+    let manager = manager(&bench).await;
+    let secret = |seed: &str| format!("ghp_{}", seed.repeat(9));
+    let text = |seed: &str| format!("Use {}.", secret(seed));
+    let skill = json!({ "name": "push", "description": text("a1B2"), "body": text("c3D4") });
+    let made = given(&manager, "skills.create", skill).await;
+    let anew = json!({ "skill_id": made["skill_id"], "version": 1, "description": text("e5F6"), "body": text("g7H8") });
+    let written = given(&manager, "skills.update", anew).await;
+    let path = format!("/v1/skills/{}", made["skill_id"].as_str().unwrap());
+    let anew = json!({ "expected_version": 2, "description": text("i9J0"), "body": text("k1L2") });
+    let by_person = bench.admin.put(&path, anew).await.expect(200).json();
+    let new = json!({ "project_id": bench.project, "name": "pull", "description": text("m3N4"), "body": text("o5P6") });
+    let also = bench.admin.post("/v1/skills", new).await.expect(201).json();
+    for shown in [made, written, by_person, also] {
+        for field in ["description", "body"] {
+            let text = shown[field].as_str().unwrap();
+            assert!(text.starts_with("Use [redacted:") && !text.contains("ghp_"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn schedules_are_made_listed_and_removed_by_the_manager_as_by_people() {
     let bench = Bench::new().await;
     let manager = manager(&bench).await;
@@ -374,6 +398,25 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
         "refused wrong_scope"
     );
+}
+
+#[tokio::test]
+async fn images_are_allowed_by_the_manager_of_an_operator_and_not_of_a_viewer() {
+    let bench = Bench::new().await;
+    bench.setting("gate.pm_allowed_images", json!(true)).await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    let issued = bench.issue(&person, "project_manager", json!({})).await;
+    let manager = bench.holding(&issued).await;
+    let add = |image: &str| json!({ "image": image });
+    given(&manager, "sandbox.allowed_images.add", add("debian:13")).await;
+    bench.app.member(bench.project, &person, Role::Viewer).await;
+    assert_eq!(
+        verdict(&manager, "sandbox.allowed_images.add", add("debian:14")).await,
+        "failed forbidden"
+    );
+    let kept = bench.app.db.texts("SELECT image FROM allowed_images").await;
+    assert_eq!(kept, ["debian:13"]);
 }
 
 #[tokio::test]

@@ -141,10 +141,18 @@ async fn silence_is_borne_once_and_then_told() {
     fake.reply("model", Reply::Never);
     fake.reply("model", Reply::Never);
     let trouble = think(&fake, &handoff(), Duration::from_millis(50)).await.unwrap_err();
-    assert!(
-        matches!(&trouble, Trouble::Transient(why) if why.starts_with("no model answered")),
-        "{trouble}"
-    );
+    // The second time longer: whoever thinks long does so again, and is paid for it.
+    let why =
+        "no model answered: it took longer than 150ms; `think-seconds` says how long it may take";
+    assert_eq!(trouble, Trouble::Late(why.into()));
+    assert_eq!(whats(&fake.seen()), ["model", "model"]);
+
+    let fake = Fake::start().await;
+    for _ in 0..2 {
+        fake.reply("model", Reply::Status(503, json!({ "error": { "message": "busy" } })));
+    }
+    let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
+    assert_eq!(trouble, Trouble::Transient("no model answered: busy".into()));
     assert_eq!(whats(&fake.seen()), ["model", "model"]);
 
     let fake = Fake::start().await;
