@@ -83,11 +83,24 @@ pub enum Level {
     Admin,
 }
 
+/// Where the branch of a pull request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the repository itself.
+    Here,
+    /// In the fork of that owner.
+    Fork(String),
+    /// In a fork that is gone.
+    Gone,
+}
+
 /// A pull request, as the forge has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
     /// Its number.
     pub number: u64,
+    /// Where its branch is.
+    pub source: Source,
     /// The branch it brings.
     pub branch: String,
     /// The branch it is for.
@@ -368,6 +381,28 @@ impl TestForge {
         (pull.open, pull.merged) = (false, Some(tip));
     }
 
+    /// Opens a pull request as somebody else does, from a branch that may be in a fork, and gives its number.
+    pub fn pull_from(&self, source: Source, branch: &str, base: &str) -> u64 {
+        let mut world = self.shared.world();
+        let number = world.next();
+        let author = match &source {
+            Source::Fork(owner) => owner.clone(),
+            Source::Here | Source::Gone => "somebody".to_owned(),
+        };
+        world.pulls.push(Pull {
+            number,
+            source,
+            branch: branch.to_owned(),
+            base: base.to_owned(),
+            title: "Mine".to_owned(),
+            body: String::new(),
+            author,
+            open: true,
+            merged: None,
+        });
+        number
+    }
+
     /// Closes a pull request.
     pub fn close(&self, number: u64) {
         let mut world = self.shared.world();
@@ -477,6 +512,10 @@ impl Shared {
 
     /// The commit at the head of a pull request.
     fn head(&self, pull: &Pull) -> String {
+        if pull.source != Source::Here {
+            // Forks are not kept here: their commits are only named.
+            return "e".repeat(40);
+        }
         self.tip(&pull.branch).or_else(|| pull.merged.clone()).unwrap_or_else(|| "0".repeat(40))
     }
 }
@@ -642,13 +681,15 @@ fn open_pull(
         return Err(None);
     }
     let mut world = call.shared.world();
-    if let Some(found) =
-        world.pulls.iter().find(|pull| pull.open && pull.branch == branch && pull.base == base)
-    {
+    let same = |pull: &&Pull| {
+        pull.open && pull.source == Source::Here && pull.branch == branch && pull.base == base
+    };
+    if let Some(found) = world.pulls.iter().find(same) {
         return Err(Some(found.number));
     }
     let pull = Pull {
         number: world.next(),
+        source: Source::Here,
         branch,
         base,
         title: call.text("title"),

@@ -5,7 +5,7 @@ use cynode_app::remotes::{self, intake};
 use cynode_core::{ids::ProjectId, roles::Role};
 use cynode_testkit::{
     Client, Reply, TestApp,
-    forges::{BOT, ForgeKind, Hook, Level, REPOSITORY, TOKEN, TestForge, Trouble, Verdict},
+    forges::{BOT, ForgeKind, Hook, Level, REPOSITORY, Source, TOKEN, TestForge, Trouble, Verdict},
 };
 use serde_json::{Value, json};
 use time::Duration;
@@ -584,5 +584,20 @@ async fn a_pull_request_that_was_merged_or_closed_there_has_ended_here() {
         let path = format!("/v1/projects/{}/repository", world.project);
         let head = world.admin.get(&path).await.expect(200).text("head");
         assert_eq!(Some(head), world.forge.tip("main"));
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_pull_request_of_a_fork_is_not_what_became_of_ours() {
+    for kind in ForgeKind::ALL {
+        let world = World::new(kind).await;
+        offered(&world).await;
+        // As it was kept when only the name of the branch was looked at.
+        let eve = world.forge.pull_from(Source::Fork("eve".into()), "cynode/say-two-1a2b", "main");
+        assert_eq!(eve, 2);
+        world.app.db.execute("UPDATE pull_requests SET remote_number = 2").await;
+        world.forge.close(eve);
+        assert!(world.look().await);
+        assert_eq!(world.app.db.texts("SELECT state FROM pull_requests").await, ["open"], "{kind}");
     }
 }

@@ -41,8 +41,9 @@ pub(super) async fn read_back(
     for ours in offered {
         let number = ours.number.unsigned_abs();
         let Some(there) = seen.heard(forge.pull_request(number).await)? else { continue };
-        // The number may mean something else since the project was connected with another repository.
-        if there.branch != ours.branch {
+        // The number may mean something else since the project was connected with another repository, and a branch of the same
+        // name in a fork is somebody else's.
+        if there.branch != ours.branch || !there.ours {
             continue;
         }
         match there.state {
