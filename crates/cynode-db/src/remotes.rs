@@ -261,7 +261,7 @@ pub async fn claim(
 /// What a look at a remote ends with.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked<'a> {
-    /// Until where issues were seen.
+    /// From where on the next look asks for issues.
     pub issues_since: OffsetDateTime,
     /// When it is to be looked at again.
     pub again_in_ms: i64,
@@ -282,7 +282,7 @@ pub async fn give_back(
     let done = sqlx::query!(
         "
         UPDATE project_remotes r
-        SET lease_id = NULL, lease_until = NULL, issues_since = greatest(issues_since, $3), failure = $5, looked_at = $6,
+        SET lease_id = NULL, lease_until = NULL, issues_since = $3, failure = $5, looked_at = $6,
             due_at = CASE
                 WHEN $5::text IS NULL AND EXISTS (SELECT FROM forge_deliveries d WHERE d.project_id = r.project_id AND d.done_at IS NULL)
                 THEN clock_timestamp()
@@ -308,7 +308,7 @@ pub struct Delivery {
     pub event: Value,
 }
 
-/// Keeps a delivery, and has the remote looked at. Gives whether it is new.
+/// Keeps a delivery, and has the remote looked at. What was dealt with and is sent again is looked at again. Gives whether it did not wait already.
 #[tracing::instrument(name = "db.remotes.deliver", skip_all)]
 pub async fn deliver(
     conn: &mut Conn,
@@ -321,7 +321,9 @@ pub async fn deliver(
         "
         WITH kept AS (
             INSERT INTO forge_deliveries (project_id, digest, delivery, event, received_at) VALUES ($1, $2, $3, $4, $5)
-            ON CONFLICT DO NOTHING
+            ON CONFLICT (project_id, digest) DO UPDATE
+            SET delivery = excluded.delivery, received_at = excluded.received_at, done_at = NULL
+            WHERE forge_deliveries.done_at IS NOT NULL
             RETURNING project_id
         )
         UPDATE project_remotes r SET due_at = least(r.due_at, clock_timestamp()) FROM kept WHERE r.project_id = kept.project_id

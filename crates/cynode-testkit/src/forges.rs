@@ -221,7 +221,11 @@ impl TestForge {
             base: format!("http://{address}"),
             root,
             world: Mutex::new(World {
-                members: BTreeMap::from([(BOT.to_owned(), Level::Write)]),
+                // Gitea tells only admins what others may.
+                members: BTreeMap::from([(
+                    BOT.to_owned(),
+                    if kind == ForgeKind::Gitea { Level::Admin } else { Level::Write },
+                )]),
                 ..World::default()
             }),
         };

@@ -269,6 +269,61 @@ async fn an_issue_of_somebody_who_may_not_write_is_ignored_until_they_may() {
 }
 
 #[tokio::test]
+async fn an_issue_whose_author_the_forge_says_nothing_of_is_asked_about_again() {
+    let world = World::new(ForgeKind::Gitea).await;
+    // An account that may write and is no admin is told only of itself.
+    world.forge.member(BOT, Level::Write);
+    let said = world.connect(wish(&world.forge)).await.expect(200).json();
+    let missing = said["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert!(missing[0].as_str().unwrap().contains("not told who else may write"), "{missing:?}");
+    let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
+    world.forge.issue(BOT, "Ours", "", &["cynode"]);
+    assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+    for _ in 0..2 {
+        assert!(world.look().await);
+        let failure = world.failure().await;
+        assert!(failure.as_str().unwrap().contains("Only admins"), "{failure}");
+    }
+    let names = || async {
+        let tasks = world.tasks().await;
+        let mut names: Vec<String> =
+            tasks.iter().map(|task| task["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names().await, ["ours"]);
+    let ignored = "SELECT count(*) FROM events WHERE kind = 'issue.ignored'";
+    assert_eq!(world.app.db.number(ignored).await, 0);
+    assert_eq!(world.app.db.number("SELECT count(*) FROM forge_issues").await, 1);
+    world.forge.member(BOT, Level::Admin);
+    assert!(world.look().await);
+    assert_eq!(world.failure().await, Value::Null);
+    assert_eq!(names().await, ["fix-it", "ours"]);
+}
+
+#[tokio::test]
+async fn a_delivery_that_was_dealt_with_and_is_sent_again_is_looked_at_again() {
+    for kind in ForgeKind::ALL {
+        let world = World::new(kind).await;
+        world.forge.member("reader", Level::Read);
+        let number = world.forge.issue("reader", "Mine too", "", &["cynode"]);
+        world.forge.issue("ann", "Fix it", "", &["cynode"]);
+        assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+        assert!(world.look().await);
+        assert_eq!(world.tasks().await.len(), 1, "{kind}");
+        // Nothing about the issue changes: only the person may do more now, and sends it again.
+        world.forge.member("reader", Level::Write);
+        assert!(world.look().await);
+        assert_eq!(world.tasks().await.len(), 1, "{kind}");
+        assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+        assert!(intake::look(&world.app.app, None).await.unwrap(), "{kind}: it is due");
+        assert_eq!(world.tasks().await.len(), 2, "{kind}");
+        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 1);
+    }
+}
+
+#[tokio::test]
 async fn an_assigned_issue_becomes_a_task_and_one_that_nobody_asked_for_does_not() {
     let world = World::new(ForgeKind::Gitlab).await;
     let number = world.forge.issue("ann", "Assigned", "", &[]);

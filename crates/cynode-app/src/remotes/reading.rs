@@ -1,7 +1,5 @@
 //! What was said on a forge about our pull requests, and what became of them there.
 
-use std::collections::HashMap;
-
 use cynode_core::events::EventKind;
 use cynode_db::{
     DbError, pull_requests,
@@ -36,8 +34,6 @@ pub(super) async fn read_back(
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let offered = remotes::offered(&mut conn, remote).await?;
     drop(conn);
-    // Who may write is asked once in a look.
-    let mut writers = HashMap::new();
     for ours in offered {
         let number = ours.number.unsigned_abs();
         let Some(there) = seen.heard(forge.pull_request(number).await)? else { continue };
@@ -51,7 +47,7 @@ pub(super) async fn read_back(
             // What is being worked on is read when that is done: what was said meanwhile is then one batch.
             PullState::Open if ours.busy => {}
             PullState::Open => {
-                follow_up(app, forge, remote, &ours, &there, &mut writers, seen).await?;
+                follow_up(app, forge, remote, &ours, &there, seen).await?;
             }
         }
     }
@@ -96,7 +92,6 @@ async fn follow_up(
     remote: &Remote,
     ours: &Offered,
     there: &PullRequest,
-    writers: &mut HashMap<String, bool>,
     seen: &mut Seen,
 ) -> Result<(), Stop> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -111,16 +106,7 @@ async fn follow_up(
         if own || !is_new(&remark.id) || !asks(remote, &remark) {
             continue;
         }
-        let may = match writers.get(&remark.author) {
-            Some(may) => *may,
-            None => {
-                let Some(may) = seen.heard_of_one(forge.may_write(&remark.author).await)? else {
-                    continue;
-                };
-                writers.insert(remark.author.clone(), may);
-                may
-            }
-        };
+        let Some(may) = seen.may_write(forge, &remark.author).await? else { continue };
         if may {
             wanted.push((remark.id.clone(), told(&remark)));
         } else {

@@ -115,7 +115,12 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     match (&call.method, rest) {
         (&Method::GET, ["collaborators", login, "permission"]) => {
-            let permission = match shared.world().level(login) {
+            let world = shared.world();
+            if *login != BOT && world.level(BOT) != Some(Level::Admin) {
+                let said = "Only admins can query all permissions, repo admins can query all repo permissions, collaborators can query only their own";
+                return json_response(403, &json!({ "message": said, "url": "/api/swagger" }));
+            }
+            let permission = match world.level(login) {
                 Some(Level::Admin) => "admin",
                 Some(Level::Write) => "write",
                 Some(Level::Read) => "read",
