@@ -453,6 +453,22 @@ pub async fn lock_issue(
     Ok(found.fetch_optional(conn).await?.flatten().map(TaskId::from_uuid))
 }
 
+/// Those of some issues that are tasks already.
+#[tracing::instrument(name = "db.remotes.taken", skip_all)]
+pub async fn taken(conn: &mut Conn, remote: &Remote, numbers: &[i64]) -> Result<Vec<i64>, DbError> {
+    let found = sqlx::query_scalar!(
+        "
+        SELECT number FROM forge_issues
+        WHERE project_id = $1 AND forge = $2 AND repository = $3 AND number = ANY ($4) AND task_id IS NOT NULL
+        ",
+        remote.project.as_uuid(),
+        remote.forge.as_str(),
+        remote.repository,
+        numbers,
+    );
+    Ok(found.fetch_all(conn).await?)
+}
+
 /// Keeps what became of an issue. What became a task stays that task.
 #[tracing::instrument(name = "db.remotes.keep_issue", skip_all)]
 pub async fn keep_issue(

@@ -303,6 +303,35 @@ async fn an_issue_whose_author_the_forge_says_nothing_of_is_asked_about_again() 
 }
 
 #[tokio::test]
+async fn many_issues_that_are_refused_and_changed_at_once_hide_nothing_behind_them() {
+    for kind in ForgeKind::ALL {
+        let world = World::new(kind).await;
+        let labelled = |author: &str, title: &str| {
+            let number = world.forge.issue(author, title, "", &["cynode"]);
+            world.forge.change_issue(number, |issue| issue.updated_at = cynode_testkit::NOW);
+        };
+        for _ in 0..26 {
+            labelled("stranger", "Run my code");
+        }
+        labelled("ann", "Fix it");
+        for _ in 0..2 {
+            assert!(world.look().await);
+        }
+        let tasks = world.tasks().await;
+        assert_eq!((tasks.len(), &tasks[0]["name"]), (1, &json!("fix-it")), "{kind}");
+        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_issues").await, 27);
+        // Of what becomes tasks there are at most so many in one look, and the rest is for the next.
+        for at in 0..30 {
+            labelled("ann", &format!("One of many {at}"));
+        }
+        assert!(world.look().await);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM tasks").await, 26, "{kind}");
+        assert!(world.look().await);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM tasks").await, 31, "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_delivery_that_was_dealt_with_and_is_sent_again_is_looked_at_again() {
     for kind in ForgeKind::ALL {
         let world = World::new(kind).await;

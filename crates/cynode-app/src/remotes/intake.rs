@@ -286,11 +286,7 @@ async fn everything(app: &App, remote: &Remote, seen: &mut Seen) -> Result<(), S
             take(app, forge.as_ref(), remote, &wanted, &issue, seen).await?;
         }
     }
-    let found = seen.heard(forge.issues(&wanted, remote.issues_since).await)?.unwrap_or_default();
-    for issue in found.iter().take(MOST_ISSUES) {
-        take(app, forge.as_ref(), remote, &wanted, issue, seen).await?;
-        seen.since = seen.since.max(issue.updated_at);
-    }
+    take_new(app, forge.as_ref(), remote, &wanted, seen).await?;
     answer(app, forge.as_ref(), remote, seen).await?;
     reading::read_back(app, forge.as_ref(), remote, seen).await?;
     // Only now: whoever is killed before looks at all of it again.
@@ -299,6 +295,35 @@ async fn everything(app: &App, remote: &Remote, seen: &mut Seen) -> Result<(), S
     let now = app.environment().now();
     remotes::dealt_with(&mut conn, remote.project, &digests, now).await?;
     remotes::forget_deliveries(&mut conn, now - REMEMBERED).await?;
+    Ok(())
+}
+
+/// Goes through the wanted issues that were changed since the last look, until enough of them became tasks.
+async fn take_new(
+    app: &App,
+    forge: &dyn Forge,
+    remote: &Remote,
+    wanted: &Wanted,
+    seen: &mut Seen,
+) -> Result<(), Stop> {
+    let found = seen.heard(forge.issues(wanted, remote.issues_since).await)?.unwrap_or_default();
+    let numbers: Vec<i64> = found.iter().map(number_of).collect();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let taken = remotes::taken(&mut conn, remote, &numbers).await?;
+    drop(conn);
+    let mut made = 0;
+    for issue in &found {
+        if made == MOST_ISSUES {
+            break;
+        }
+        // Only what becomes a task is counted: many that are refused, all changed in one second, would hide whatever comes after them.
+        if !taken.contains(&number_of(issue))
+            && take(app, forge, remote, wanted, issue, seen).await?
+        {
+            made += 1;
+        }
+        seen.since = seen.since.max(issue.updated_at);
+    }
     Ok(())
 }
 
