@@ -591,9 +591,22 @@ pub struct Offered {
     pub busy: bool,
 }
 
-/// The open pull requests of a project on its forge.
+/// Pull requests that a forge told us of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Their numbers there.
+    pub numbers: Vec<i64>,
+    /// Commits whose checks have ended.
+    pub commits: Vec<String>,
+}
+
+/// The open pull requests of a project on its forge: first those that were told of, then those that were read longest ago.
 #[tracing::instrument(name = "db.remotes.offered", skip_all)]
-pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, DbError> {
+pub async fn offered(
+    conn: &mut Conn,
+    remote: &Remote,
+    named: &Named,
+) -> Result<Vec<Offered>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT p.pull_request_id, p.branch, p.remote_number AS "remote_number!", p.head_commit AS "head_commit!", p.opened_at AS "opened_at!",
@@ -604,10 +617,12 @@ pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, D
             ) AS "busy!"
         FROM pull_requests p
         WHERE p.project_id = $1 AND p.forge = $2 AND p.state = 'open' AND p.remote_number IS NOT NULL
-        ORDER BY p.number LIMIT 200
+        ORDER BY (p.remote_number = ANY ($3) OR p.head_commit = ANY ($4)) DESC, p.read_at NULLS FIRST, p.number LIMIT 200
         "#,
         remote.project.as_uuid(),
         remote.forge.as_str(),
+        &named.numbers[..],
+        &named.commits[..],
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
     let offered = rows.map(|row| Offered {
@@ -619,6 +634,18 @@ pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, D
         busy: row.busy,
     });
     Ok(offered.collect())
+}
+
+/// Notes that a pull request was read at its forge just now.
+#[tracing::instrument(name = "db.remotes.was_read", skip_all)]
+pub async fn was_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE pull_requests SET read_at = clock_timestamp() WHERE pull_request_id = $1",
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// The remarks about a pull request that were dealt with.

@@ -69,6 +69,8 @@ struct World {
     last: u64,
     page: Option<usize>,
     troubles: VecDeque<Trouble>,
+    /// How many requests it still answers.
+    left: Option<usize>,
     asked: Vec<(Method, String)>,
 }
 
@@ -423,6 +425,11 @@ impl TestForge {
         self.shared.world().troubles.push_back(trouble);
     }
 
+    /// Answers so many requests more, and has had enough then.
+    pub fn allow(&self, requests: usize) {
+        self.shared.world().left = Some(requests);
+    }
+
     /// A delivery as this forge sends it: headers and body.
     pub fn delivery(
         &self,
@@ -622,7 +629,14 @@ async fn answer(
     let trouble = {
         let mut world = shared.world();
         world.asked.push((method.clone(), uri.path().to_owned()));
-        world.troubles.pop_front()
+        let left = world.left;
+        match left {
+            Some(0) => Some(Trouble::Limited(60)),
+            Some(_) | None => {
+                world.left = left.map(|left| left - 1);
+                world.troubles.pop_front()
+            }
+        }
     };
     match &trouble {
         Some(Trouble::Limited(seconds)) => {

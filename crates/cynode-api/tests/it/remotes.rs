@@ -685,3 +685,52 @@ async fn what_becomes_of_a_pull_request_of_a_fork_is_not_what_became_of_ours() {
         assert_eq!(world.app.db.texts("SELECT state FROM pull_requests").await, ["open"], "{kind}");
     }
 }
+
+#[tokio::test]
+async fn a_forge_that_has_had_enough_before_the_last_pull_request_is_read_on_from_there() {
+    let world = World::new(ForgeKind::Github).await;
+    let forge = client(&world);
+    for at in 1..=8_u64 {
+        let branch = format!("cynode/say-{at}");
+        world.forge.commit(&branch, "a", &format!("{at}\n"));
+        let (name, description) = (format!("say-{at}"), "Say it");
+        let new = json!({ "project_id": world.project, "name": name, "description": description });
+        world.admin.post("/v1/tasks", new).await.expect(201);
+        let (base, title, body) = ("main".into(), name, String::new());
+        let new = cynode_forge::NewPullRequest { branch, base, title, body };
+        assert_eq!(forge.open(&new).await.unwrap().number, at);
+    }
+    world
+        .app
+        .db
+        .execute(
+            "UPDATE tasks SET state = 'completed', started_at = created_at, ended_at = created_at",
+        )
+        .await;
+    world.app.db.execute(
+        "INSERT INTO pull_requests (pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, title, body, state,
+            head_commit, tree, remote_number, url, opened_at, created_at, updated_at)
+         SELECT gen_random_uuid(), r.project_id, t.task_id, right(t.name, 1)::bigint, r.forge, 'cynode/' || t.name, 'main', p.head, t.name, '', 'open',
+            p.head, repeat('b', 40), right(t.name, 1)::bigint, 'http://forge/1', t.created_at, t.created_at, t.created_at
+         FROM project_remotes r JOIN repositories p USING (project_id) JOIN tasks t USING (project_id)",
+    ).await;
+    // Somebody said something about the newest, and an issue that is not there any more got a label.
+    assert_eq!(world.deliver(&Hook::Remark(8), "d-1", SECRET).await, 202);
+    assert_eq!(world.deliver(&Hook::Labelled(99), "d-2", SECRET).await, 202);
+    let mut reads = Vec::new();
+    for look in 0..3 {
+        let before = world.forge.asked().len();
+        // One for the issue that was told of, two for lists of issues, four for each of three pull requests.
+        world.forge.allow(usize::from(look == 0) + 2 + 3 * 4);
+        assert!(world.look().await);
+        let failure = world.failure().await;
+        assert!(failure.as_str().unwrap().contains("rate limit"), "{failure}");
+        let waiting = "SELECT count(*) FROM forge_deliveries WHERE done_at IS NULL";
+        assert_eq!(world.app.db.number(waiting).await, 0);
+        let asked = world.forge.asked().split_off(before);
+        let number = |path: &str| path.rsplit_once("/pulls/")?.1.parse::<u64>().ok();
+        reads.push(asked.iter().filter_map(|(_, path)| number(path)).collect::<Vec<_>>());
+    }
+    // The last of each is the one that was not answered: the next look begins with it.
+    assert_eq!(reads, [[8, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 1]]);
+}

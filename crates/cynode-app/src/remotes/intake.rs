@@ -18,7 +18,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
-    remotes::{self, Delivery, Looked, Remote, WantedIssue},
+    remotes::{self, Delivery, Looked, Named, Remote, WantedIssue},
 };
 use cynode_forge::{
     Forge, ForgeError, ForgeKind, IssueText, Thread, Wanted, clean,
@@ -275,27 +275,47 @@ async fn everything(app: &App, remote: &Remote, seen: &mut Seen) -> Result<(), S
         label: remote.label.clone(),
         assignee: remote.login.clone().filter(|_| remote.assign_to_us),
     };
-    let mut numbers = BTreeSet::new();
-    for delivery in &told {
-        if let Ok(Event::Issue { number }) = serde_json::from_value(delivery.event.clone()) {
-            numbers.insert(number);
-        }
-    }
-    for number in numbers {
+    let ToldOf { issues, pulls } = told_of(&told);
+    for number in issues {
         if let Some(Some(issue)) = seen.heard(forge.issue(number).await)? {
             take(app, forge.as_ref(), remote, &wanted, &issue, seen).await?;
         }
     }
-    take_new(app, forge.as_ref(), remote, &wanted, seen).await?;
-    answer(app, forge.as_ref(), remote, seen).await?;
-    reading::read_back(app, forge.as_ref(), remote, seen).await?;
-    // Only now: whoever is killed before looks at all of it again.
+    // Only now: whoever is killed before looks at all of these again. And not later: the pull requests are read in their turn, told of
+    // or not, and a forge that has had enough before the last of them would let deliveries pile up.
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let digests: Vec<Vec<u8>> = told.iter().map(|delivery| delivery.digest.to_vec()).collect();
     let now = app.environment().now();
     remotes::dealt_with(&mut conn, remote.project, &digests, now).await?;
     remotes::forget_deliveries(&mut conn, now - REMEMBERED).await?;
-    Ok(())
+    drop(conn);
+    take_new(app, forge.as_ref(), remote, &wanted, seen).await?;
+    answer(app, forge.as_ref(), remote, seen).await?;
+    reading::read_back(app, forge.as_ref(), remote, &pulls, seen).await
+}
+
+/// What deliveries are about.
+#[derive(Default)]
+struct ToldOf {
+    issues: BTreeSet<u64>,
+    pulls: Named,
+}
+
+fn told_of(told: &[Delivery]) -> ToldOf {
+    let mut of = ToldOf::default();
+    for delivery in told {
+        match serde_json::from_value(delivery.event.clone()) {
+            Ok(Event::Issue { number }) => {
+                of.issues.insert(number);
+            }
+            Ok(Event::Remark { number } | Event::Review { number } | Event::Ended { number }) => {
+                of.pulls.numbers.extend(i64::try_from(number));
+            }
+            Ok(Event::Checks { commit }) => of.pulls.commits.push(commit),
+            Ok(Event::Ignored) | Err(_) => {}
+        }
+    }
+    of
 }
 
 /// Goes through the wanted issues that were changed since the last look, until enough of them became tasks.
