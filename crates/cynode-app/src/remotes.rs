@@ -377,7 +377,13 @@ async fn store(
     };
     let credential = seal("credential", &wish.credential)?;
     let webhook_secret = seal("webhook", &wish.webhook_secret)?;
-    let same = before.filter(|it| it.forge == body.forge && it.repository == body.repository);
+    // The same name on another host is another repository: its issues have times of their own.
+    let same = before.filter(|it| {
+        it.forge == body.forge
+            && it.repository == body.repository
+            && same_host(&it.url, &wish.url)
+            && same_host(&it.api, &wish.api)
+    });
     // All open issues that are wanted are looked at once, the old ones as well.
     let issues_since = same.as_ref().map_or(time::OffsetDateTime::UNIX_EPOCH, |it| {
         let wants = |label: &Option<String>, us: bool, anyone: bool| (label.clone(), us, anyone);

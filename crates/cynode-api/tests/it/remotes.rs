@@ -373,6 +373,24 @@ async fn an_assigned_issue_becomes_a_task_and_one_that_nobody_asked_for_does_not
 }
 
 #[tokio::test]
+async fn a_repository_of_the_same_name_on_another_host_is_looked_through_from_the_beginning() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let number = world.forge.issue("ann", "Here", "", &["cynode"]);
+    let late = cynode_testkit::NOW + Duration::hours(1);
+    world.forge.change_issue(number, |issue| issue.updated_at = late);
+    assert!(world.look().await);
+    let other = TestForge::serve(ForgeKind::Gitea).await;
+    other.member("ann", Level::Write);
+    other.issue("ann", "Not for us", "", &[]);
+    other.issue("ann", "There", "", &["cynode"]);
+    world.connect(wish(&other)).await.expect(200);
+    assert!(world.look().await);
+    assert_eq!(world.failure().await, Value::Null);
+    let names = world.app.db.texts("SELECT name FROM tasks ORDER BY name").await;
+    assert_eq!(names, ["here", "there"]);
+}
+
+#[tokio::test]
 async fn two_who_look_at_once_make_one_task_and_one_comment() {
     for kind in ForgeKind::ALL {
         let world = World::new(kind).await;
