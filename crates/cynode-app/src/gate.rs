@@ -32,6 +32,7 @@ pub use explain::explain;
 
 use crate::{
     App, Ctx, Error,
+    artifacts::TASK_BYTES,
     context::Told,
     keys::Keys,
     servers::{Reach, Reachable},
@@ -440,6 +441,9 @@ pub(crate) fn fits(key: &str, value: &Value) -> Result<(), Error> {
         IMAGES if !value.is_boolean() => Err(Error::Invalid(format!("`{key}` is true or false"))),
         CALLS_PER_SECOND | IDENTICAL_CALLS | CALLS_PER_TASK_HOUR if !number => {
             Err(Error::Invalid(format!("`{key}` is 1 to 1000000")))
+        }
+        TASK_BYTES if !value.as_u64().is_some_and(|value| (1..=1 << 50).contains(&value)) => {
+            Err(Error::Invalid(format!("`{key}` is a number of bytes, 1 to {}", 1_u64 << 50)))
         }
         _ => Ok(()),
     }
