@@ -9,9 +9,9 @@ use std::{
 
 use cynode_app::{
     App,
-    gate::{self, Limits},
+    gate::{self, Limits, Whose},
 };
-use cynode_core::ids::{AgentTokenId, TaskId};
+use cynode_core::ids::AgentTokenId;
 use cynode_policy::{agents::Agent, digest::Digest, reasons::Reason};
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter, clock::Clock as _, clock::DefaultClock,
@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 
 use cynode_core::sync::lock;
 
-/// How many calls of a task's hour are taken from the database at once.
+/// How many calls of an hour are taken from the database at once.
 const BATCH: i64 = 50;
 
 /// For how long the same call again counts as the same.
@@ -53,7 +53,7 @@ pub(crate) struct Counter {
     clock: DefaultClock,
     rates: Mutex<(u32, std::sync::Arc<Rates>)>,
     last: Mutex<HashMap<AgentTokenId, Last>>,
-    hours: Mutex<HashMap<TaskId, Hour>>,
+    hours: Mutex<HashMap<Whose, Hour>>,
     refusals: Refusals,
     /// How many calls of an agent wait for their refusal.
     held: Mutex<HashMap<AgentTokenId, u32>>,
@@ -165,10 +165,8 @@ impl Counter {
         if tool.0 != "agent.heartbeat" {
             self.repeat(limits, agent, call)?;
         }
-        match agent.task {
-            Some(task) => self.quota(app, limits, task, now).await,
-            None => Ok(()),
-        }
+        let whose = agent.task.map_or(Whose::Token(agent.token), Whose::Task);
+        self.quota(app, limits, whose, now).await
     }
 
     /// Whether a refusal is recorded. Whoever goes on calling too much waits for each answer, so that nobody fills the
@@ -260,17 +258,17 @@ impl Counter {
         &self,
         app: &App,
         limits: Limits,
-        task: TaskId,
+        whose: Whose,
         now: OffsetDateTime,
     ) -> Result<(), TooMuch> {
-        if let Some(hour) = lock(&self.hours).get_mut(&task)
+        if let Some(hour) = lock(&self.hours).get_mut(&whose)
             && hour.ends > now
             && hour.left > 0
         {
             hour.left -= 1;
             return Ok(());
         }
-        let taken = gate::take_calls(app, task, BATCH, limits.per_task_hour.into()).await;
+        let taken = gate::take_calls(app, whose, BATCH, limits.per_task_hour.into()).await;
         let Ok((taken, ends)) = taken else {
             return Err(TooMuch { reason: Reason::Stale, until: None });
         };
@@ -281,7 +279,7 @@ impl Counter {
         if hours.len() > MOST {
             hours.retain(|_, hour| hour.ends > now);
         }
-        let hour = hours.entry(task).or_insert(Hour { left: 0, ends });
+        let hour = hours.entry(whose).or_insert(Hour { left: 0, ends });
         if hour.ends != ends {
             *hour = Hour { left: 0, ends };
         }

@@ -94,6 +94,27 @@ async fn two_replicas_share_the_hour_of_a_task() {
 }
 
 #[tokio::test]
+async fn an_agent_without_a_task_has_an_hour_of_its_own() {
+    let bench = Bench::new().await;
+    bench.setting("gate.calls_per_task_hour", json!(5)).await;
+    let manager = async || {
+        let more = json!({ "task_id": null, "expires_in_seconds": 36000 });
+        bench.agent_with("project_manager", more).await
+    };
+    let (agent, other) = (manager().await, manager().await);
+    let call = async |number: u32| {
+        agent.call("help.tool", json!({ "tool": number.to_string() })).await.verdict()
+    };
+    for number in 0..5 {
+        assert_eq!(call(number).await, "failed not_found");
+    }
+    assert_eq!(call(5).await, "refused quota_used");
+    assert_eq!(other.call("help.overview", json!({})).await.verdict(), "ok");
+    bench.app.clock.advance(time::Duration::hours(1));
+    assert_eq!(call(6).await, "failed not_found");
+}
+
+#[tokio::test]
 async fn a_changed_limit_holds_at_once_and_a_value_that_is_none_is_refused() {
     let bench = Bench::new().await;
     let agent = bench.agent("developer").await;
