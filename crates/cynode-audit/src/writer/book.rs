@@ -170,12 +170,24 @@ impl Book {
     ) -> io::Result<()> {
         let Some(old) = self.live.as_ref().map(|live| live.chain) else { return Ok(()) };
         let carried = self.open.decisions();
-        let (live, out) = begin_chain(directory, options, Some(old), &carried, (now, new_id))?;
+        let begun = begin_chain(directory, options, Some(old), &carried, (now, new_id))?;
+        self.go_on_in(directory, begun)
+    }
+
+    /// Closes the chain and goes on in the next one.
+    fn go_on_in(&mut self, directory: &Directory, (live, out): (Live, Outgoing)) -> io::Result<()> {
         let (path, file) = (out.path.clone(), live.segment.file());
         if let Err(error) = self.close_live() {
-            // If the old chain goes on, nobody may believe that its calls were taken over.
-            if !self.broken {
-                let _ = directory.remove(&path);
+            // If the old chain goes on, nobody may believe that its calls were taken over. Where the
+            // new file cannot be removed it does not go on: calls would end in both.
+            if !self.broken
+                && let Err(left) = directory.remove(&path)
+            {
+                tracing::error!(
+                    error = &left as &dyn std::error::Error,
+                    "the file of an audit chain that was not begun could not be removed"
+                );
+                self.broken = true;
             }
             return Err(error);
         }
@@ -332,6 +344,21 @@ impl Book {
         if let Some(live) = &mut self.live {
             live.segment = Segment::new(live.segment.path().to_owned(), file, 0);
         }
+    }
+
+    /// Begins the next chain, whose file cannot be removed any more.
+    pub(super) fn rotate_for_good(
+        &mut self,
+        directory: &Directory,
+        options: &Options,
+        now: &Now,
+        new_id: &NewId,
+    ) -> io::Result<()> {
+        let old = self.live.as_ref().map(|live| live.chain);
+        let carried = self.open.decisions();
+        let begun = begin_chain(directory, options, old, &carried, (now, new_id))?;
+        std::fs::remove_file(&begun.1.path)?;
+        self.go_on_in(directory, begun)
     }
 
     /// Lets every later sync go to `file`.
