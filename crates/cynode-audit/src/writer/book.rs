@@ -1,6 +1,6 @@
 //! What a writer knows, behind its one lock.
 
-use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc};
+use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc, time::Instant};
 
 use uuid::Uuid;
 
@@ -37,6 +37,7 @@ pub(super) struct Book {
 struct Live {
     segment: Segment,
     chain: Uuid,
+    begun: Instant,
     next: u64,
     prev: [u8; 32],
 }
@@ -124,8 +125,12 @@ impl Book {
         Ok(())
     }
 
-    pub(super) fn is_chain_full(&self, chain_records: u64) -> bool {
-        self.live.as_ref().is_some_and(|live| live.next >= chain_records)
+    /// Whether the next record belongs in another chain.
+    pub(super) fn is_chain_over(&self, options: &Options) -> bool {
+        self.live.as_ref().is_some_and(|live| {
+            live.next >= options.chain_records
+                || live.next > 0 && live.begun.elapsed() >= options.chain_age
+        })
     }
 
     /// Gives the entry its place and writes it.
@@ -385,5 +390,6 @@ fn begin_chain(
         records: Source::Memory(VecDeque::new()),
         end: ChainEnd::Open,
     };
-    Ok((Live { segment, chain, next: 0, prev: genesis(chain) }, out))
+    let begun = Instant::now();
+    Ok((Live { segment, chain, begun, next: 0, prev: genesis(chain) }, out))
 }
