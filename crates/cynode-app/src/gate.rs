@@ -28,10 +28,12 @@ use cynode_wire::gate::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool
 use object_store::ObjectStore;
 use serde_json::{Value, json};
 
+pub use cynode_db::gate::Whose;
 pub use explain::explain;
 
 use crate::{
     App, Ctx, Error,
+    artifacts::TASK_BYTES,
     context::Told,
     keys::Keys,
     servers::{Reach, Reachable},
@@ -71,7 +73,7 @@ pub struct Limits {
     pub per_second: u32,
     /// How often the very same call may be made in a row.
     pub identical: u32,
-    /// Calls in an hour, of one task.
+    /// Calls in an hour, of one task, or of one token without a task.
     pub per_task_hour: u32,
 }
 
@@ -411,11 +413,11 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     ctx.record(Told::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
 }
 
-/// Takes up to `wanted` calls from what a task has left in its hour. Gives how many were taken and when the hour ends.
+/// Takes up to `wanted` calls from what a task, or a token without one, has left in its hour. Gives how many were taken and when the hour ends.
 #[tracing::instrument(name = "app.gate.take_calls", skip_all)]
 pub async fn take_calls(
     app: &App,
-    task: cynode_core::ids::TaskId,
+    whose: Whose,
     wanted: i64,
     limit: i64,
 ) -> Result<(i64, time::OffsetDateTime), Error> {
@@ -423,7 +425,7 @@ pub async fn take_calls(
     let hour =
         now.replace_time(time::Time::from_hms(now.hour(), 0, 0).unwrap_or(time::Time::MIDNIGHT));
     let mut tx = app.pool().begin().await.map_err(DbError::from)?;
-    let taken = gate::take_quota(&mut tx, task, hour, wanted, limit).await?;
+    let taken = gate::take_quota(&mut tx, whose, hour, wanted, limit).await?;
     tx.commit().await.map_err(DbError::from)?;
     Ok((taken, hour + time::Duration::hours(1)))
 }
@@ -440,6 +442,9 @@ pub(crate) fn fits(key: &str, value: &Value) -> Result<(), Error> {
         IMAGES if !value.is_boolean() => Err(Error::Invalid(format!("`{key}` is true or false"))),
         CALLS_PER_SECOND | IDENTICAL_CALLS | CALLS_PER_TASK_HOUR if !number => {
             Err(Error::Invalid(format!("`{key}` is 1 to 1000000")))
+        }
+        TASK_BYTES if !value.as_u64().is_some_and(|value| (1..=1 << 50).contains(&value)) => {
+            Err(Error::Invalid(format!("`{key}` is a number of bytes, 1 to {}", 1_u64 << 50)))
         }
         _ => Ok(()),
     }

@@ -6,7 +6,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
 
 use crate::{
-    bench::{Bench, ROLES},
+    bench::{Bench, ROLES, promised},
     scoping::jobs,
 };
 
@@ -251,6 +251,43 @@ async fn artifacts_are_stored_listed_and_read_and_only_by_the_task_they_belong_t
     let reach = json!({ "task_id": other, "artifact_id": stored["artifact_id"] });
     assert_eq!(verdict(&stranger, "artifact.get", reach).await, "failed not_found");
     assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 2);
+}
+
+#[tokio::test]
+async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
+    let bench = Bench::new().await;
+    bench.setting("gate.task_artifact_bytes", json!(10_000)).await;
+    let agent = bench.agent("developer").await;
+    let put = async |name: &str, letter: &str| {
+        let arguments = json!({ "task_id": bench.task, "name": name, "media_type": "text/plain",
+            "text": letter.repeat(4000) });
+        verdict(&agent, "artifact.put", arguments).await
+    };
+    assert_eq!([put("a", "a").await, put("b", "b").await], ["ok", "ok"]);
+    assert_eq!(put("c", "c").await, "failed too_large");
+    // What is there already is not stored once more, under another name it is.
+    assert_eq!([put("a", "a").await, put("c", "a").await], ["ok", "failed too_large"]);
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 2);
+    let stored = bench.app.app.gate().unwrap().objects_directory.join("sha256");
+    assert_eq!(std::fs::read_dir(stored).unwrap().count(), 2);
+    let wrong = json!({ "value": 0, "expected_version": 1 });
+    bench.admin.put("/v1/settings/gate.task_artifact_bytes", wrong).await.expect(422);
+}
+
+#[tokio::test]
+async fn bytes_of_an_artifact_that_is_refused_are_not_stored() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    let issued = bench.issue(&person, "developer", json!({})).await;
+    let agent = bench.holding(&issued).await;
+    let put = |name: &str| json!({ "task_id": bench.task, "name": name, "media_type": "text/plain", "text": "x" });
+    assert_eq!(verdict(&agent, "artifact.put", put(&"n".repeat(201))).await, "failed invalid");
+    bench.app.member(bench.project, &person, Role::Viewer).await;
+    promised().await;
+    assert_eq!(verdict(&agent, "artifact.put", put("a")).await, "failed forbidden");
+    let stored = bench.app.app.gate().unwrap().objects_directory.join("sha256");
+    assert!(!stored.exists());
 }
 
 #[tokio::test]
