@@ -3,7 +3,7 @@
 use cynode_wire::handoffs::{FailureDecision, HandoffAnswer, HandoffRequest};
 
 use super::super::{
-    answers::{self, Said},
+    answers::{self, OTHERWISE, Said},
     decisions::FailureHandled,
     fence,
     prompts::{self, FailureQuestion},
@@ -37,8 +37,7 @@ pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
             let (title, why) = (fence::line(title, 200), fence::line(why, 600));
             HandoffAnswer::Ask {
                 question: format!(
-                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n\
-                     Answer `stop` to give the task up, or say what is to be done otherwise: then it is tried again."
+                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n{OTHERWISE}"
                 ),
             }
         }
