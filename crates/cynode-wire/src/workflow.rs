@@ -337,6 +337,9 @@ pub struct RunState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<UnitKey>,
+    /// How often less was planned because a unit came to nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reduced: u32,
     /// How often the node that is next has failed in a row for reasons that may pass.
     #[serde(default)]
     pub node_failures: u32,
@@ -350,6 +353,11 @@ pub struct RunState {
     /// it of which sequence it is.
     #[serde(default)]
     pub runner: Value,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The result of a unit's job.

@@ -445,6 +445,41 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
 }
 
 #[tokio::test]
+async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_person_is_asked() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
+    let play = async |set: &Set| {
+        let Set { task, position, state, limits, .. } = set;
+        let mind = &Manager;
+        run(Node::CollectResult, &Scene { task, position, state, limits, mind }).await
+    };
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        set.position.handoff = None;
+        let asking = play(&set).await;
+        let [Effect::HandOff { about, .. }] = asking.effects.as_slice() else {
+            panic!("{asking:?}")
+        };
+        let answer = HandoffAnswer::Decided {
+            decision: FailureDecision::ReduceScope,
+            note: "only the half".into(),
+            by_person: false,
+        };
+        let handoff = RunHandoff { answer: Some(answer), ..answered_handoff(about) };
+        set.position.handoff = Some(handoff);
+        set.state = asking.state;
+        let step = play(&set).await;
+        seen.push((step.verdict, step.wait.and_then(|wait| wait.question)));
+        set.state = step.state;
+    }
+    let question = "Unit `a` came to nothing in attempt 1: the job failed: {\"n\":1}\nLess was planned 3 times already. Answer `stop` to \
+        give the task up, or say what is to be done otherwise: then it is tried again.";
+    let less = (Verdict::Revise, None);
+    let asked = (Verdict::Wait, Some(question.to_owned()));
+    assert_eq!(seen, [less.clone(), less.clone(), less, asked]);
+    assert_eq!(set.state.asked, Some(key()), "what a person answers is about this unit");
+}
+
+#[tokio::test]
 async fn a_judgement_is_written_into_the_state_and_decides() {
     for (status, attempt, left, verdict) in [
         (VerificationStatus::Pass, 1, 2, Verdict::Pass),
