@@ -241,6 +241,7 @@ mod tests {
         let person = EndedWait {
             reason: WaitReason::HumanInput,
             resolution: Resolution::Answered,
+            question: Some("Which?".into()),
             answer: Some("go on".into()),
         };
         let one = name(json!({ "a": 1, "b": { "c": [1, 2], "d": null } }), None);

@@ -482,6 +482,9 @@ pub struct EndedWait {
     pub reason: WaitReason,
     /// `woken`, `approved`, `rejected`, `answered`, `continued`, `expired` or `cancelled`.
     pub resolution: Resolution,
+    /// What a person was asked, when they were asked something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
     /// What the person said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,

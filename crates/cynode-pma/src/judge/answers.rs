@@ -55,6 +55,25 @@ fn said(answer: Option<&EndedWait>, interpreted: fn(String) -> Said) -> Option<S
     })
 }
 
+/// What the person was asked, without what the question says of the answers; nothing when that is not known.
+pub fn asked(answer: Option<&EndedWait>) -> Option<String> {
+    let question =
+        answer.filter(|wait| wait.reason == WaitReason::HumanInput)?.question.as_deref()?;
+    let ends = [CHOICES, OWN_WORDS, OTHERWISE];
+    let words = ends.into_iter().find_map(|end| question.trim_end().strip_suffix(end));
+    let words = fence::clean(words.unwrap_or(question), 2_000);
+    (!words.is_empty()).then_some(words)
+}
+
+/// What a person said, for somebody who did not ask it: many an answer means nothing without its question.
+pub fn quoted(words: &str, answer: Option<&EndedWait>) -> String {
+    let said = format!("a person says: {words}");
+    match asked(answer) {
+        Some(question) => format!("{said}\nThey were asked: {}", fence::line(&question, 600)),
+        None => said,
+    }
+}
+
 fn told(words: String, otherwise: &str) -> String {
     if words.is_empty() { otherwise.to_owned() } else { words }
 }
@@ -79,7 +98,8 @@ mod tests {
 
     fn answered(resolution: Resolution, answer: Option<&str>) -> Option<Said> {
         let answer = answer.map(ToOwned::to_owned);
-        read(Some(&EndedWait { reason: WaitReason::HumanInput, resolution, answer }))
+        let (reason, question) = (WaitReason::HumanInput, None);
+        read(Some(&EndedWait { reason, resolution, question, answer }))
     }
 
     fn said(words: &str) -> Said {
@@ -116,11 +136,28 @@ mod tests {
     fn what_a_model_asked_in_its_own_words_is_answered_by_all_but_a_bare_stop() {
         let said = |words: &str| {
             let (reason, resolution) = (WaitReason::HumanInput, Resolution::Answered);
-            in_own_words(Some(&EndedWait { reason, resolution, answer: Some(words.to_owned()) }))
+            let (question, answer) = (None, Some(words.to_owned()));
+            in_own_words(Some(&EndedWait { reason, resolution, question, answer }))
         };
         assert_eq!(said("Stop."), Some(Said::Stop("Stop.".to_owned())));
         for words in ["No", "yes", "proceed", "give up", "Cancel should close the dialog"] {
             assert_eq!(said(words), Some(Said::Words(words.to_owned())), "{words}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_quoted_with_its_question_where_that_is_known() {
+        let mut wait = EndedWait {
+            reason: WaitReason::HumanInput,
+            resolution: Resolution::Answered,
+            question: None,
+            answer: Some("b".to_owned()),
+        };
+        assert_eq!(quoted("b", Some(&wait)), "a person says: b");
+        for end in [CHOICES, OWN_WORDS, OTHERWISE] {
+            wait.question = Some(format!("The fixer says:\n(a) or (b)?\n{end}"));
+            let words = "a person says: b\nThey were asked: The fixer says: (a) or (b)?";
+            assert_eq!(quoted("b", Some(&wait)), words);
         }
     }
 
@@ -138,6 +175,7 @@ mod tests {
         let wait = EndedWait {
             reason: WaitReason::Job,
             resolution: Resolution::Woken,
+            question: None,
             answer: Some("stop".to_owned()),
         };
         assert_eq!(read(Some(&wait)), None);

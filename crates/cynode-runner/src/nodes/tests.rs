@@ -268,8 +268,12 @@ async fn a_plan_is_stored_and_waits_for_a_yes_only_where_one_is_wanted() {
         let mut set = Set::new();
         set.limits.approve_plan = true;
         set.state.plan = Some(one_unit());
-        set.position.ended_wait =
-            Some(EndedWait { reason: WaitReason::Approval, resolution, answer: None });
+        set.position.ended_wait = Some(EndedWait {
+            reason: WaitReason::Approval,
+            resolution,
+            question: None,
+            answer: None,
+        });
         assert_eq!(set.play(Node::PlanSteps).await.verdict, verdict);
     }
 }
@@ -281,6 +285,7 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
     set.position.ended_wait = Some(EndedWait {
         reason: WaitReason::Approval,
         resolution: Resolution::Rejected,
+        question: None,
         answer: Some("smaller".into()),
     });
     let step = set.play(Node::PlanSteps).await;
@@ -370,6 +375,7 @@ async fn what_cannot_be_delivered_waits_for_a_person_who_has_the_last_word() {
     let said = |words: &str| EndedWait {
         reason: WaitReason::HumanInput,
         resolution: Resolution::Answered,
+        question: None,
         answer: Some(words.to_owned()),
     };
     set.position.ended_wait = Some(said("again"));
@@ -659,8 +665,9 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
     let result = json!({ "n": 1 });
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output: result });
     let (reason, answer) = (WaitReason::HumanInput, Some("proceed".to_owned()));
+    let (resolution, question) = (Resolution::Answered, None);
     set.position.ended_wait =
-        Some(EndedWait { reason, resolution: Resolution::Answered, answer: answer.clone() });
+        Some(EndedWait { reason, resolution, question, answer: answer.clone() });
     for (asked, heard) in [(Some("a"), answer.clone()), (Some("b"), None), (None, answer)] {
         set.state.asked = asked.map(|key| key.parse().unwrap());
         let Set { task, position, state, limits, mind } = &set;

@@ -195,6 +195,7 @@ async fn ask(
         most,
         before,
         feedback: &feedback,
+        asked: answers::asked(request.answer).as_deref(),
         answer: answer.as_deref(),
     });
     let tier = match known.scope {
