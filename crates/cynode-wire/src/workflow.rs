@@ -337,6 +337,9 @@ pub struct RunState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<UnitKey>,
+    /// Whether a person was asked because the node that is next could not be decided: the answer is about that, and about nothing in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
     /// How often less was planned because a unit came to nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reduced: u32,

@@ -12,7 +12,7 @@ use cynode_wire::{
     workflow::{Effect, EndedWait, Feedback, NewWait, Resolution, RunState},
 };
 
-use super::{Scene, Step, answered, ask, await_answer, hand_off, waiting};
+use super::{Scene, Step, answered, ask, await_answer, given_up, hand_off, waiting};
 use crate::mind::{NodeError, PlanRequest, Reply};
 
 /// Where planning stands.
@@ -58,6 +58,9 @@ async fn run(
     };
     if let Some(text) = refused {
         state.feedback.push(Feedback { kind: InstructionKind::Revise, text: text.to_owned() });
+    }
+    if let Some(why) = given_up(scene) {
+        return Ok(Output::GiveUp(why));
     }
     // What failed is not under way: whoever plans anew may leave it out.
     let failed = |key: &UnitKey| {

@@ -221,6 +221,69 @@ async fn a_failure_that_will_not_pass_ends_the_task_with_its_reason() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_thought_through_is_put_before_a_person_and_tried_once_more_or_given_up()
+{
+    let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
+    let output = json!({ "n": 1 });
+    set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output });
+    let play = async |set: &Set| {
+        let Set { task, position, state, limits, .. } = set;
+        let mind = &Manager;
+        run(Node::VerifyStepResult, &Scene { task, position, state, limits, mind }).await
+    };
+    let asking = play(&set).await;
+    let [Effect::HandOff { about, request }] = asking.effects.as_slice() else {
+        panic!("{asking:?}")
+    };
+    let failed = RunHandoff {
+        state: HandoffState::Failed,
+        answer: None,
+        failure: Some("no usable answer".into()),
+        ..answered_handoff(about)
+    };
+    let handoff_id = failed.handoff_id;
+    set.position.handoff = Some(failed);
+    set.state = asking.state.clone();
+    let step = play(&set).await;
+    let question = "Verify Step Result: the project manager could not decide: no usable answer\n\
+        Answer `again` to have it tried once more, or `stop` to give the task up.";
+    let wait = NewWait { question: Some(question.to_owned()), ..waiting(WaitReason::HumanInput) };
+    assert_eq!((step.verdict, step.wait), (Verdict::Wait, Some(wait)));
+    assert_eq!(step.effects, [Effect::TakeHandoff { handoff_id }]);
+    set.position.handoff = None;
+    set.state = step.state;
+    let said = |words: &str| EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        question: Some(question.to_owned()),
+        answer: Some(words.to_owned()),
+    };
+    // The same is asked once more: what the person said is about no result.
+    set.position.ended_wait = Some(said("again"));
+    let again = play(&set).await;
+    let request = request.clone();
+    assert_eq!(again.effects, [Effect::HandOff { about: about.clone(), request }]);
+    assert!(!again.state.undecided);
+    set.position.ended_wait = Some(said("Stop."));
+    let step = play(&set).await;
+    let why = "Verify Step Result: a person gave it up";
+    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some(why)));
+}
+
+#[tokio::test]
+async fn a_planners_question_that_is_answered_with_stop_ends_the_task() {
+    let mut set = Set::new();
+    set.position.ended_wait = Some(EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        question: Some("Which?".into()),
+        answer: Some("stop".into()),
+    });
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some("a person gave it up")));
+}
+
+#[tokio::test]
 async fn a_node_that_takes_too_long_is_a_failure_that_may_pass() {
     let mut set = Set::new();
     set.mind.slow = true;
