@@ -337,6 +337,9 @@ pub struct RunState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<UnitKey>,
+    /// What a person answered to whoever plans, until the plan is made with it: more may be said meanwhile, and it is asked for anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<EndedWait>,
     /// Whether a person was asked because the node that is next could not be decided: the answer is about that, and about nothing in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undecided: bool,

@@ -357,6 +357,37 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
 }
 
 #[tokio::test]
+async fn an_answer_is_kept_until_the_plan_is_made_with_it_also_when_more_is_said_meanwhile() {
+    let mut set = Set::new();
+    let said = EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        question: Some("Which colour?".into()),
+        answer: Some("Blue".into()),
+    };
+    set.position.ended_wait = Some(said.clone());
+    let Set { task, position, state, limits, .. } = &set;
+    let mind = &Manager;
+    let asking = run(Node::PlanSteps, &Scene { task, position, state, limits, mind }).await;
+    // The run waits for the plan, and is woken by something else.
+    set.state = asking.state;
+    set.state.feedback.push(cynode_wire::workflow::Feedback {
+        kind: cynode_core::workflow::instructions::InstructionKind::ExpandScope,
+        text: "And the docs".into(),
+    });
+    set.position.ended_wait = None;
+    let Set { task, position, state, limits, .. } = &set;
+    let anew = run(Node::PlanSteps, &Scene { task, position, state, limits, mind }).await;
+    let [Effect::HandOff { request, .. }] = anew.effects.as_slice() else { panic!("{anew:?}") };
+    let HandoffRequest::Plan { feedback, answer, .. } = request.as_ref() else {
+        panic!("{request:?}")
+    };
+    assert_eq!((feedback.len(), answer), (1, &Some(said)));
+    set.state = anew.state;
+    assert_eq!(set.play(Node::PlanSteps).await.state.answered, None);
+}
+
+#[tokio::test]
 async fn a_unit_that_failed_is_not_begun_for_whoever_plans_anew() {
     let mut seen = Vec::new();
     for state in [UnitState::Failed, UnitState::Pending, UnitState::Dispatched, UnitState::Done] {
