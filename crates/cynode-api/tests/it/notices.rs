@@ -682,7 +682,8 @@ async fn of_two_who_use_a_link_at_once_one_wins() {
 #[tokio::test]
 async fn a_question_is_answered_in_words_and_shown_as_text() {
     let scene = Scene::new().await;
-    scene.question_waits("Which <script>alert(1)</script> & \"colour\"?\u{202e}").await;
+    let question = "Which <script>alert(1)</script> & \"colour\"?\u{202e}";
+    scene.question_waits(question).await;
     let link = scene.link().await;
     let app = &scene.drive.app;
     let text = words(&open(app, &link).await.expect(200));
@@ -693,8 +694,7 @@ async fn a_question_is_answered_in_words_and_shown_as_text() {
     submit(app, &link, "decision=answer&text=").await.expect(422);
     submit(app, &link, "decision=answer&text=Blue%2C+please").await.expect(200);
     let held = scene.drive.start().await;
-    let ended =
-        json!({ "reason": "human_input", "resolution": "answered", "answer": "Blue, please" });
+    let ended = json!({ "reason": "human_input", "resolution": "answered", "question": question, "answer": "Blue, please" });
     assert_eq!(held.position["ended_wait"], ended);
 }
 

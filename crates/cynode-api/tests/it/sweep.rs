@@ -211,7 +211,7 @@ async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
     drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
     sweep::tidy(&drive.app.app, false).await.unwrap();
     let held = drive.start().await;
-    let ended = json!({ "reason": "human_input", "resolution": "expired" });
+    let ended = json!({ "reason": "human_input", "resolution": "expired", "question": "Which?" });
     assert_eq!(held.position["ended_wait"], ended);
 }
 

@@ -559,6 +559,18 @@ async fn a_run_is_resumed_after_the_node_that_was_checkpointed_last() {
 }
 
 #[tokio::test]
+async fn a_plan_made_anew_because_a_unit_failed_counts_as_a_retry_and_any_other_does_not() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a"]).await;
+    let fails = json!({ "effects": [{ "effect": "fail_unit", "unit": "a", "attempt": 1 }] });
+    drive.go(&mut held, "revise", fails).await;
+    assert_eq!(held.position["retries_used"], 1);
+    drive.go(&mut held, "revise", json!({})).await;
+    assert_eq!(held.position["retries_used"], 1);
+    assert_eq!(drive.resume().await["position"]["retries_used"], 1);
+}
+
+#[tokio::test]
 async fn a_failed_run_fails_its_task_and_stops_its_jobs() {
     let drive = Drive::new().await;
     let mut held = drive.dispatched(&["a"]).await;

@@ -231,11 +231,12 @@ async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
 }
 
 #[tokio::test]
-async fn a_handoff_without_models_asks_nobody() {
+async fn a_handoff_without_models_asks_nobody_and_waits_for_one() {
     let fake = Fake::start().await;
     let mut handoff = handoff();
     handoff["models"] = json!([]);
-    assert!(matches!(think(&fake, &handoff, LONG).await, Err(Trouble::Permanent(_))));
+    let why = "the handoff opens no model: an admin must offer one".to_owned();
+    assert_eq!(think(&fake, &handoff, LONG).await, Err(Trouble::Transient(why)));
     assert_eq!(fake.seen(), []);
 }
 
