@@ -33,8 +33,8 @@ use crate::{App, Error, Request, context::Told, error::complain, inference};
 /// How often it is looked whether a remote is due.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Most remotes that are looked at at once.
-const AT_ONCE: usize = 4;
+/// Most remotes that one process looks at at once.
+const AT_ONCE: usize = 8;
 
 /// How long one look may take, and how long others leave it alone.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -133,19 +133,26 @@ fn request(app: &App) -> Request {
 
 /// Looks at remotes whenever they are due, until it is told to stop. Any number of processes may do so at once.
 pub async fn run(app: App, stop: CancellationToken) {
+    let all = join_all((0..AT_ONCE).map(|_| keep_looking(&app)));
+    tokio::select! {
+        () = stop.cancelled() => {}
+        _ = all => {}
+    }
+}
+
+/// One of those who look, each at its own pace: whoever meets a forge that does not answer keeps nobody else waiting.
+async fn keep_looking(app: &App) {
     let mut turn = tokio::time::interval(EVERY);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => {}
-        }
-        let looks = join_all((0..AT_ONCE).map(|_| look(&app, None)));
-        tokio::select! {
-            () = stop.cancelled() => return,
-            looked = looks => {
-                for failed in looked.into_iter().filter_map(Result::err) {
-                    complain(&failed, "a forge could not be looked at and will be again");
+        turn.tick().await;
+        loop {
+            match look(app, None).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    complain(&error, "a forge could not be looked at and will be again");
+                    break;
                 }
             }
         }
@@ -161,25 +168,27 @@ pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let claimed = remotes::claim(&mut conn, lease, only, LEASE_MS).await?;
     drop(conn);
     let Some(remote) = claimed else { return Ok(false) };
-    let mut seen = Seen { since: remote.issues_since, troubles: Vec::new() };
+    let mut seen = Seen { since: remote.issues_since, answered: false, troubles: Vec::new() };
     let looked = tokio::time::timeout(PATIENCE, everything(app, &remote, &mut seen)).await;
     let usual = i64::from(remote.poll_seconds) * 1000;
-    let (again_in_ms, stopped) = match looked {
-        Ok(Ok(())) => (usual, None),
+    let silent = !seen.answered;
+    let (again_in_ms, silent, stopped) = match looked {
+        Ok(Ok(())) => (usual, false, None),
         Ok(Err(Stop::Later(after, why))) => {
-            (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), Some(why))
+            (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), silent, Some(why))
         }
         Ok(Err(Stop::Broken(error))) => {
             complain(&error, "a forge could not be looked at and will be again");
-            (usual, Some(error.to_string()))
+            (usual, false, Some(error.to_string()))
         }
-        Err(_) => (usual, Some("the look took too long".to_owned())),
+        Err(_) => (usual, silent, Some("the look took too long".to_owned())),
     };
     seen.troubles.extend(stopped);
     let failure: String = seen.troubles.join("; ").chars().take(2000).collect();
     let failure = Some(failure.as_str()).filter(|failure| !failure.is_empty());
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let looked = Looked { issues_since: seen.since, again_in_ms, failure, now: environment.now() };
+    let (issues_since, now) = (seen.since, environment.now());
+    let looked = Looked { issues_since, again_in_ms, silent, failure, now };
     remotes::give_back(&mut conn, remote.project, lease, looked).await?;
     Ok(true)
 }
@@ -187,6 +196,8 @@ pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
 /// What a look has seen so far.
 pub(super) struct Seen {
     since: OffsetDateTime,
+    /// Whether the forge answered anything, if only that it refuses.
+    answered: bool,
     /// What went wrong with single things, while the rest went on.
     pub(super) troubles: Vec<String>,
 }
@@ -225,6 +236,7 @@ impl Seen {
     }
 
     pub(super) fn heard<T>(&mut self, asked: Result<T, ForgeError>) -> Result<Option<T>, Stop> {
+        self.answered |= !matches!(asked, Err(ForgeError::Retry { .. }));
         match asked {
             Ok(value) => Ok(Some(value)),
             Err(ForgeError::Retry { after, why }) => Err(Stop::Later(after, why)),

@@ -1,0 +1,4 @@
+-- Nobody waits behind what hangs or is long: forges that say nothing, and a channel with a long row of notices.
+
+-- How many looks in a row a forge has answered nothing to.
+ALTER TABLE project_remotes ADD COLUMN silent_looks integer NOT NULL DEFAULT 0 CHECK (silent_looks BETWEEN 0 AND 20);
