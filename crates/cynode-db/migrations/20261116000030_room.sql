@@ -2,3 +2,7 @@
 
 -- How many looks in a row a forge has answered nothing to.
 ALTER TABLE project_remotes ADD COLUMN silent_looks integer NOT NULL DEFAULT 0 CHECK (silent_looks BETWEEN 0 AND 20);
+
+-- What a channel is to be told next, without a look at all that it, or others, are to be told.
+DROP INDEX notifications_due;
+CREATE INDEX notifications_next ON notifications (channel_id, due_at, notification_id) WHERE state = 'pending';

@@ -117,3 +117,12 @@ async fn no_question_reads_the_whole_of_a_table_that_grows() {
     wide.sort_unstable();
     assert_eq!(wide, (0..WIDE.len()).collect::<Vec<_>>(), "each of them is a question of today");
 }
+
+#[tokio::test]
+async fn what_a_channel_is_told_next_is_found_however_much_waits() {
+    let db = TestDb::new().await;
+    let claims = |question: &str| question.contains("SET claim = $1, attempts = attempts + 1");
+    let (question, values) = questions().into_iter().find(|(text, _)| claims(text)).unwrap();
+    let plan = plan(&mut *db.conn().await, &question, values).await.to_string();
+    assert!(plan.contains("notifications_next") && !plan.contains("WindowAgg"), "{plan}");
+}
