@@ -6,3 +6,6 @@ ALTER TABLE project_remotes ADD COLUMN silent_looks integer NOT NULL DEFAULT 0 C
 -- What a channel is to be told next, without a look at all that it, or others, are to be told.
 DROP INDEX notifications_due;
 CREATE INDEX notifications_next ON notifications (channel_id, due_at, notification_id) WHERE state = 'pending';
+
+-- Tasks that have not ended: their ceilings are few, those of all tasks are many.
+CREATE INDEX tasks_open ON tasks (task_id) WHERE state IN ('queued', 'running');
