@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use cynode_db::{DbError, approvals, handoffs, idempotency, nodes, notices, schedules, schema};
+use cynode_db::{
+    DbError, accounts, agent_tokens, approvals, handoffs, idempotency, nodes, notices, schedules,
+    schema,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, Error, error::complain, gate::Parts, leftovers};
@@ -18,6 +21,10 @@ const KEEP_NOTICES: time::Duration = time::Duration::days(30);
 
 /// How long it is kept what came of schedules; the last time is kept as long as the schedule.
 const KEEP_FIRINGS: time::Duration = time::Duration::days(90);
+
+/// How long sessions and tokens of agents are kept after their end, in which nobody can use them any more.
+const KEEP_SESSIONS: time::Duration = time::Duration::days(1);
+const KEEP_AGENT_TOKENS: time::Duration = time::Duration::days(90);
 
 /// Works until it is told to stop. A failure is logged and tried again at the next turn.
 pub async fn run(app: App, stop: CancellationToken) {
@@ -62,6 +69,9 @@ pub async fn once(app: &App) -> Result<(), Error> {
             .await
             .map_err(|error| Error::Internal(error.into()))?;
     }
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    while accounts::forget_sessions(&mut conn, now - KEEP_SESSIONS, BATCH).await? > 0 {}
+    while agent_tokens::forget(&mut conn, now - KEEP_AGENT_TOKENS, BATCH).await? > 0 {}
     Ok(())
 }
 

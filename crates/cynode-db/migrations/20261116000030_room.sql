@@ -9,3 +9,7 @@ CREATE INDEX notifications_next ON notifications (channel_id, due_at, notificati
 
 -- Tasks that have not ended: their ceilings are few, those of all tasks are many.
 CREATE INDEX tasks_open ON tasks (task_id) WHERE state IN ('queued', 'running');
+
+-- What is of no use to anybody after its end is found by it.
+CREATE INDEX user_sessions_by_end ON user_sessions (expires_at);
+CREATE INDEX agent_tokens_by_end ON agent_tokens (expires_at);
