@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use cynode_db::{
-    DbError, Pooled, approvals, handoffs, idempotency, nodes, notices, schedules, schema,
+    DbError, Pooled, accounts, agent_tokens, approvals, handoffs, idempotency, nodes, notices,
+    schedules, schema,
 };
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,10 @@ const KEEP_NOTICES: time::Duration = time::Duration::days(30);
 
 /// How long it is kept what came of schedules; the last time is kept as long as the schedule.
 const KEEP_FIRINGS: time::Duration = time::Duration::days(90);
+
+/// How long sessions and tokens of agents are kept after their end, in which nobody can use them any more.
+const KEEP_SESSIONS: time::Duration = time::Duration::days(1);
+const KEEP_AGENT_TOKENS: time::Duration = time::Duration::days(90);
 
 /// Works until it is told to stop. A failure is logged and tried again at the next turn.
 pub async fn run(app: App, stop: CancellationToken) {
@@ -53,6 +58,8 @@ pub async fn once(app: &App) -> Result<(), Error> {
     ended("old questions could not be forgotten", questions(app, now).await);
     ended("old notices could not be forgotten", told(app, now).await);
     ended("what came of schedules could not be forgotten", firings(app, now).await);
+    ended("old sessions could not be forgotten", sessions(app, now).await);
+    ended("old tokens of agents could not be forgotten", tokens(app, now).await);
     if let Ok(parts) = app.gate() {
         let before = now - parts.keep_transcripts;
         ended("transcripts could not be forgotten", transcripts(app, before).await);
@@ -127,6 +134,18 @@ async fn records(app: &App, parts: &Parts) -> Result<(), Error> {
             "removed records whose time is over"
         );
     }
+    Ok(())
+}
+
+async fn sessions(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = conn(app).await?;
+    while accounts::forget_sessions(&mut conn, now - KEEP_SESSIONS, BATCH).await? > 0 {}
+    Ok(())
+}
+
+async fn tokens(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = conn(app).await?;
+    while agent_tokens::forget(&mut conn, now - KEEP_AGENT_TOKENS, BATCH).await? > 0 {}
     Ok(())
 }
 

@@ -294,6 +294,26 @@ pub async fn end_sessions(
     Ok(())
 }
 
+/// Removes sessions that were over before then, up to a number of them. Gives how many.
+#[tracing::instrument(name = "db.accounts.forget_sessions", skip_all)]
+pub async fn forget_sessions(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    limit: i64,
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "
+        DELETE FROM user_sessions
+        WHERE session_id = ANY (ARRAY(SELECT session_id FROM user_sessions WHERE expires_at < $1 LIMIT $2))
+        ",
+        before,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
 struct ApiKeyRow {
     api_key_id: Uuid,
     user_id: Uuid,

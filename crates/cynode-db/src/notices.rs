@@ -461,7 +461,8 @@ impl TryFrom<Row> for Notification {
 const MOST_OF_A_CHANNEL: i64 = 4;
 
 /// Takes what is due to tell it, for so long. Nobody else gets it before; then it comes back by itself. Trying counts from
-/// here, so that a notice that kills whoever tells it is not tried for ever.
+/// here, so that a notice that kills whoever tells it is not tried for ever. Of each channel only
+/// what comes next is looked at, however long its row is.
 #[tracing::instrument(name = "db.notices.claim", skip_all)]
 pub async fn claim(
     conn: &mut Conn,
@@ -472,17 +473,24 @@ pub async fn claim(
     sqlx::query_as!(
         Row,
         r#"
-        WITH ranked AS (
-            SELECT n.notification_id, row_number() OVER (PARTITION BY n.channel_id ORDER BY n.due_at, n.notification_id)
-                + (SELECT count(*) FROM notifications o
-                    WHERE o.channel_id = n.channel_id AND o.state = 'pending' AND o.claim IS NOT NULL
-                        AND o.due_at > clock_timestamp()) AS place
-            FROM notifications n JOIN notification_channels c USING (channel_id)
-            WHERE n.state = 'pending' AND n.due_at <= clock_timestamp() AND c.enabled
-                AND (c.quiet_until IS NULL OR c.quiet_until <= clock_timestamp())
+        WITH next AS (
+            SELECT due.notification_id
+            FROM notification_channels c
+            CROSS JOIN LATERAL (
+                SELECT greatest($4::bigint - count(*), 0) AS places FROM notifications o
+                WHERE o.channel_id = c.channel_id AND o.state = 'pending' AND o.claim IS NOT NULL
+                    AND o.due_at > statement_timestamp()
+            ) AS free
+            CROSS JOIN LATERAL (
+                SELECT n.notification_id FROM notifications n
+                WHERE n.channel_id = c.channel_id AND n.state = 'pending' AND n.due_at <= statement_timestamp()
+                ORDER BY n.due_at, n.notification_id
+                LIMIT free.places
+            ) AS due
+            WHERE c.enabled AND (c.quiet_until IS NULL OR c.quiet_until <= statement_timestamp())
         ), taken AS (
-            SELECT n.notification_id FROM notifications n JOIN ranked r USING (notification_id)
-            WHERE r.place <= $4 AND n.state = 'pending' AND n.due_at <= clock_timestamp()
+            SELECT n.notification_id FROM notifications n
+            WHERE n.notification_id = ANY (ARRAY(SELECT next.notification_id FROM next)) AND n.state = 'pending' AND n.due_at <= statement_timestamp()
             ORDER BY n.due_at
             LIMIT $3
             FOR UPDATE OF n SKIP LOCKED

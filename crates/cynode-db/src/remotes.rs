@@ -127,7 +127,8 @@ pub async fn set(conn: &mut Conn, remote: &Remote) -> Result<(), DbError> {
             webhook_secret = excluded.webhook_secret, login = excluded.login, label = excluded.label,
             assign_to_us = excluded.assign_to_us, from_anyone = excluded.from_anyone, poll_seconds = excluded.poll_seconds,
             set_by = excluded.set_by, set_at = excluded.set_at, fetched_at = excluded.fetched_at,
-            issues_since = excluded.issues_since, private = excluded.private, failure = NULL, due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
+            issues_since = excluded.issues_since, private = excluded.private, failure = NULL, silent_looks = 0,
+            due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
         ",
         remote.project.as_uuid(),
         remote.forge.as_str(),
@@ -226,6 +227,7 @@ pub async fn move_head(
 }
 
 /// Takes the remote that has been due longest, or that of one project whether it is due or not, for so long. Whoever has it already keeps it.
+/// Of those on one forge that last answered nothing, one is looked at at a time: the others' places are for forges that answer.
 #[tracing::instrument(name = "db.remotes.claim", skip_all)]
 pub async fn claim(
     conn: &mut Conn,
@@ -239,12 +241,15 @@ pub async fn claim(
         UPDATE project_remotes r
         SET lease_id = $1, lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
         FROM (
-            SELECT project_id FROM project_remotes
-            WHERE (due_at <= clock_timestamp() AND $2::uuid IS NULL OR project_id = $2)
-                AND (lease_until IS NULL OR lease_until < clock_timestamp())
-            ORDER BY due_at
+            SELECT f.project_id FROM project_remotes f
+            WHERE (f.lease_until IS NULL OR f.lease_until < clock_timestamp())
+                AND (f.project_id = $2 OR $2::uuid IS NULL AND f.due_at <= clock_timestamp()
+                    AND (f.silent_looks = 0 OR NOT EXISTS (
+                        SELECT FROM project_remotes o
+                        WHERE o.api = f.api AND o.silent_looks > 0 AND o.lease_until >= clock_timestamp())))
+            ORDER BY f.due_at
             LIMIT 1
-            FOR UPDATE SKIP LOCKED
+            FOR UPDATE OF f SKIP LOCKED
         ) AS free
         WHERE r.project_id = free.project_id
         RETURNING r.project_id, r.forge, r.url, r.api, r.repository, r.default_branch, r.credential, r.webhook_secret, r.login, r.label,
@@ -263,8 +268,10 @@ pub async fn claim(
 pub struct Looked<'a> {
     /// From where on the next look asks for issues.
     pub issues_since: OffsetDateTime,
-    /// When it is to be looked at again.
+    /// When it is to be looked at again, at the earliest.
     pub again_in_ms: i64,
+    /// Whether the forge answered nothing: each time in a row it is left alone twice as long, up to an hour.
+    pub silent: bool,
     /// Why it came to nothing.
     pub failure: Option<&'a str>,
     /// When.
@@ -283,10 +290,12 @@ pub async fn give_back(
         "
         UPDATE project_remotes r
         SET lease_id = NULL, lease_until = NULL, issues_since = $3, failure = $5, looked_at = $6,
+            silent_looks = CASE WHEN $7::boolean THEN least(silent_looks + 1, 20) ELSE 0 END,
             due_at = CASE
                 WHEN $5::text IS NULL AND EXISTS (SELECT FROM forge_deliveries d WHERE d.project_id = r.project_id AND d.done_at IS NULL)
                 THEN clock_timestamp()
-                ELSE clock_timestamp() + $4::bigint * interval '1 millisecond' END
+                ELSE clock_timestamp() + interval '1 millisecond' * greatest($4::bigint, CASE WHEN $7 AND silent_looks > 0
+                    THEN least((poll_seconds::bigint * 1000) << silent_looks, 3600000) ELSE 0 END) END
         WHERE project_id = $1 AND lease_id = $2
         ",
         project.as_uuid(),
@@ -295,6 +304,7 @@ pub async fn give_back(
         looked.again_in_ms,
         looked.failure,
         looked.now,
+        looked.silent,
     );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }

@@ -17,6 +17,8 @@ use cynode_testkit::{
     inbox::{Hook, NtfyInbox, SmtpInbox, WebhookInbox},
 };
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::workflow::Drive;
 
@@ -440,6 +442,30 @@ async fn several_workers_at_once_tell_each_notice_once() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 3);
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_answer_keeps_nobody_else_waiting() {
+    let scene = Scene::new().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hook", silent.local_addr().unwrap());
+    let body = json!({ "name": "slow", "kind": "webhook", "address": address });
+    let made = scene.ada.post("/v1/notification-channels", body).await.expect(201).json();
+    let slow = made["channel"]["channel_id"].as_str().unwrap();
+    let stop = CancellationToken::new();
+    let pace = notices::Pace::default();
+    let run = notices::run(scene.drive.app.app.clone(), pace, stop.clone());
+    let telling = TaskTracker::new().spawn(run);
+    let tried = |channel: &str| format!("/v1/notification-channels/{channel}/test");
+    scene.ada.post(&tried(slow), json!(null)).await.expect(202);
+    let _asked = silent.accept().await.unwrap();
+    for told in 1..=2 {
+        scene.ada.post(&tried(&scene.channel), json!(null)).await.expect(202);
+        // Less than the time that is given to whoever does not answer.
+        tokio::time::timeout(Duration::from_secs(10), scene.hooks.until(told)).await.unwrap();
+    }
+    stop.cancel();
+    telling.await.unwrap();
 }
 
 #[tokio::test]

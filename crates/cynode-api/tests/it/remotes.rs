@@ -9,6 +9,8 @@ use cynode_testkit::{
 };
 use serde_json::{Value, json};
 use time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 const SECRET: &str = "a-secret-of-some-length";
 
@@ -448,6 +450,98 @@ async fn a_forge_that_has_had_enough_is_left_alone_for_as_long_as_it_says() {
     assert!(!intake::look(&world.app.app, None).await.unwrap(), "it is not due");
     assert!(world.look().await);
     assert_eq!((world.failure().await, world.tasks().await.len()), (Value::Null, 1));
+}
+
+/// Connects a new project with a forge on a port of this machine, without asking it.
+async fn connect_unasked(app: &TestApp, admin: &Client, slug: &str, port: u16) -> ProjectId {
+    let project = app.project(admin, slug).await;
+    let url = format!("http://127.0.0.1:{port}/acme/web.git");
+    let body = json!({ "forge": "gitea", "url": url, "repository": REPOSITORY, "default_branch": "main",
+        "credential": TOKEN, "check": false });
+    admin.put(&format!("/v1/projects/{project}/remote"), body).await.expect(200);
+    project
+}
+
+/// Waits until there is one of these, at most twenty seconds.
+async fn until(app: &TestApp, counted: &'static str) {
+    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(20));
+    for _ in 0..1000 {
+        if app.db.number(counted).await == 1 {
+            return;
+        }
+        ticks.tick().await;
+    }
+    panic!("not within twenty seconds: {counted}");
+}
+
+#[tokio::test]
+async fn a_forge_that_does_not_answer_keeps_no_other_waiting() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    connect_unasked(&world.app, &world.admin, "stuck", port).await;
+    let stop = CancellationToken::new();
+    let looking = TaskTracker::new().spawn(intake::run(world.app.app.clone(), stop.clone()));
+    let _asked = silent.accept().await.unwrap();
+    until(&world.app, "SELECT count(*) FROM project_remotes WHERE looked_at IS NOT NULL").await;
+    let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
+    assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+    until(&world.app, "SELECT count(*) FROM forge_issues").await;
+    stop.cancel();
+    looking.await.unwrap();
+}
+
+#[tokio::test]
+async fn looks_that_hang_leave_git_to_those_who_work() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let mut stuck = Vec::new();
+    for slug in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        stuck.push(connect_unasked(&world.app, &world.admin, slug, port).await);
+    }
+    let app = &world.app.app;
+    let hanging =
+        futures::future::join_all(stuck.iter().map(|project| intake::look(app, Some(*project))));
+    let work = async {
+        let mut asked = Vec::new();
+        while asked.len() < stuck.len() {
+            asked.push(silent.accept().await.unwrap());
+        }
+        world.look().await
+    };
+    tokio::select! {
+        _ = hanging => panic!("nobody answered them"),
+        looked = work => assert!(looked),
+    }
+    assert_eq!(world.failure().await, Value::Null);
+}
+
+#[tokio::test]
+async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = nobody.local_addr().unwrap().port();
+    drop(nobody);
+    let first = connect_unasked(&app, &admin, "web", port).await;
+    let minutes = "SELECT round(extract(epoch FROM due_at - clock_timestamp()) / 60)::bigint FROM project_remotes";
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        assert!(intake::look(&app.app, Some(first)).await.unwrap());
+        waits.push(app.db.number(minutes).await);
+    }
+    assert_eq!(waits, [1, 4, 8, 16, 32, 60, 60]);
+    connect_unasked(&app, &admin, "shop", port).await;
+    app.db.execute("UPDATE project_remotes SET silent_looks = 1, due_at = clock_timestamp()").await;
+    app.db.execute_with(
+        "UPDATE project_remotes SET lease_id = gen_random_uuid(), lease_until = clock_timestamp() + interval '1 hour'
+         WHERE project_id = $1::uuid",
+        &first.as_uuid().to_string(),
+    ).await;
+    assert!(!intake::look(&app.app, None).await.unwrap());
+    app.db.execute("UPDATE project_remotes SET silent_looks = 0 WHERE lease_id IS NULL").await;
+    assert!(intake::look(&app.app, None).await.unwrap());
 }
 
 #[tokio::test]

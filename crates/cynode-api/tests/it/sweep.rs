@@ -283,6 +283,43 @@ async fn what_fails_of_maintenance_keeps_nothing_behind_it_from_being_done() {
     assert_eq!(names(&uploads), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn sessions_and_tokens_of_agents_go_some_time_after_their_end() {
+    let drive = Drive::new().await;
+    let (app, db) = (&drive.app, &drive.app.db);
+    let token = json!({ "role": "developer", "project_id": drive.project, "task_id": drive.task });
+    drive.admin.post("/v1/agent-tokens", token).await.expect(201);
+    db.execute("DELETE FROM user_sessions").await;
+    // Over for so many days, at the time of the test.
+    db.execute(
+        "INSERT INTO user_sessions (session_id, user_id, token_hash, created_at, expires_at)
+         SELECT gen_random_uuid(), user_id, sha256(days::text::bytea), '2026-01-01', timestamptz '2026-11-01 12:00Z' - days * interval '1 day'
+         FROM (SELECT user_id FROM users ORDER BY user_id LIMIT 1) AS one, unnest(ARRAY[-1, 0, 2]) AS days",
+    ).await;
+    db.execute(
+        "INSERT INTO agent_tokens (agent_token_id, role, user_id, project_id, task_id, profile, network, token_hash, created_at, expires_at)
+         SELECT gen_random_uuid(), role, user_id, project_id, task_id, profile, network, sha256(days::text::bytea), '2026-01-01',
+            timestamptz '2026-11-01 12:00Z' - days * interval '1 day'
+         FROM agent_tokens, unnest(ARRAY[89, 91, 92]) AS days",
+    ).await;
+    db.execute(
+        "INSERT INTO agent_states (agent_token_id, task_id, heartbeat_at)
+         SELECT agent_token_id, task_id, created_at FROM agent_tokens",
+    )
+    .await;
+    let counts = async || {
+        let counted = "SELECT (SELECT count(*) FROM user_sessions) * 100 + (SELECT count(*) FROM agent_tokens) * 10
+            + (SELECT count(*) FROM agent_states)";
+        db.number(counted).await
+    };
+    // The task goes on, and one of its agents may have left a checkpoint.
+    maintenance::once(&app.app).await.unwrap();
+    assert_eq!(counts().await, 244);
+    db.execute("UPDATE tasks SET state = 'cancelled', ended_at = now()").await;
+    maintenance::once(&app.app).await.unwrap();
+    assert_eq!(counts().await, 222);
+}
+
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> =

@@ -36,8 +36,8 @@ use crate::{App, Error, Request, context::Told, error::complain, inference};
 /// How often it is looked whether a remote is due.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Most remotes that are looked at at once.
-const AT_ONCE: usize = 4;
+/// Most remotes that one process looks at at once.
+const AT_ONCE: usize = 8;
 
 /// How long one look may take, and how long others leave it alone.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -136,19 +136,26 @@ fn request(app: &App) -> Request {
 
 /// Looks at remotes whenever they are due, until it is told to stop. Any number of processes may do so at once.
 pub async fn run(app: App, stop: CancellationToken) {
+    let all = join_all((0..AT_ONCE).map(|_| keep_looking(&app)));
+    tokio::select! {
+        () = stop.cancelled() => {}
+        _ = all => {}
+    }
+}
+
+/// One of those who look, each at its own pace: whoever meets a forge that does not answer keeps nobody else waiting.
+async fn keep_looking(app: &App) {
     let mut turn = tokio::time::interval(EVERY);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => {}
-        }
-        let looks = join_all((0..AT_ONCE).map(|_| look(&app, None)));
-        tokio::select! {
-            () = stop.cancelled() => return,
-            looked = looks => {
-                for failed in looked.into_iter().filter_map(Result::err) {
-                    complain(&failed, "a forge could not be looked at and will be again");
+        turn.tick().await;
+        loop {
+            match look(app, None).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    complain(&error, "a forge could not be looked at and will be again");
+                    break;
                 }
             }
         }
@@ -167,23 +174,24 @@ pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let mut seen = Seen::new(remote.issues_since);
     let looked = tokio::time::timeout(PATIENCE, everything(app, &remote, &mut seen)).await;
     let usual = i64::from(remote.poll_seconds) * 1000;
-    let (again_in_ms, stopped) = match looked {
-        Ok(Ok(())) => (usual, None),
+    let silent = !seen.answered;
+    let (again_in_ms, silent, stopped) = match looked {
+        Ok(Ok(())) => (usual, false, None),
         Ok(Err(Stop::Later(after, why))) => {
-            (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), Some(why))
+            (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), silent, Some(why))
         }
         Ok(Err(Stop::Broken(error))) => {
             complain(&error, "a forge could not be looked at and will be again");
-            (usual, Some(error.to_string()))
+            (usual, false, Some(error.to_string()))
         }
-        Err(_) => (usual, Some("the look took too long".to_owned())),
+        Err(_) => (usual, silent, Some("the look took too long".to_owned())),
     };
     seen.troubles.extend(stopped);
     let failure: String = seen.troubles.join("; ").chars().take(2000).collect();
     let failure = Some(failure.as_str()).filter(|failure| !failure.is_empty());
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let issues_since = seen.not_known.map_or(seen.since, |from| from.min(seen.since));
-    let looked = Looked { issues_since, again_in_ms, failure, now: environment.now() };
+    let looked = Looked { issues_since, again_in_ms, silent, failure, now: environment.now() };
     remotes::give_back(&mut conn, remote.project, lease, looked).await?;
     Ok(true)
 }
@@ -195,6 +203,8 @@ pub(super) struct Seen {
     not_known: Option<OffsetDateTime>,
     /// Who may write, as far as the forge says so: it is asked once in a look.
     writers: HashMap<String, Option<bool>>,
+    /// Whether the forge answered anything, if only that it refuses.
+    answered: bool,
     /// What went wrong with single things, while the rest went on.
     pub(super) troubles: Vec<String>,
 }
@@ -221,7 +231,13 @@ impl From<DbError> for Stop {
 
 impl Seen {
     fn new(since: OffsetDateTime) -> Self {
-        Self { since, not_known: None, writers: HashMap::new(), troubles: Vec::new() }
+        Self {
+            since,
+            not_known: None,
+            writers: HashMap::new(),
+            answered: false,
+            troubles: Vec::new(),
+        }
     }
 
     /// Whether somebody may write to the repository; nothing when the forge does not say.
@@ -238,8 +254,7 @@ impl Seen {
         Ok(may)
     }
 
-    /// What a forge said; what concerns one thing only does not keep us from the others.
-    /// The same of one thing among many: that it is refused stops nothing else.
+    /// What a forge said of one thing among many: that it is refused stops nothing else.
     pub(super) fn heard_of_one<T>(
         &mut self,
         asked: Result<T, ForgeError>,
@@ -250,7 +265,9 @@ impl Seen {
         }
     }
 
+    /// What a forge said; what concerns one thing only does not keep us from the others.
     pub(super) fn heard<T>(&mut self, asked: Result<T, ForgeError>) -> Result<Option<T>, Stop> {
+        self.answered |= !matches!(asked, Err(ForgeError::Retry { .. }));
         match asked {
             Ok(value) => Ok(Some(value)),
             Err(ForgeError::Retry { after, why }) => Err(Stop::Later(after, why)),
