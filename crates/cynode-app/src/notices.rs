@@ -339,6 +339,17 @@ pub async fn update_channel(
     Ok(ChannelWithSecret { channel: view(channel), secret })
 }
 
+/// Switches off the channels of a user's own, since whoever made them may not have been that user.
+pub(crate) async fn switch_off_those_of(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+    let (now, why) = (ctx.now, "an admin set a new password: switch it on if it is yours");
+    let off = notices::disable_those_of(ctx.conn(), user, why, now).await?;
+    for channel in &off {
+        notices::give_up(ctx.conn(), channel.id, "the channel was switched off").await?;
+        changed(ctx, channel, "changed").await?;
+    }
+    Ok(off.len())
+}
+
 /// Removes a channel with everything that was to be told by it.
 #[tracing::instrument(name = "app.notices.remove_channel", skip_all, fields(channel.id = %id))]
 pub async fn remove_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {

@@ -628,6 +628,33 @@ pub async fn disable(
     Ok(done.rows_affected() == 1)
 }
 
+/// Switches off the channels of a user's own; gives those that were on.
+#[tracing::instrument(name = "db.notices.disable_those_of", skip_all, fields(user.id = %user))]
+pub async fn disable_those_of(
+    conn: &mut Conn,
+    user: UserId,
+    reason: &str,
+    now: OffsetDateTime,
+) -> Result<Vec<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        UPDATE notification_channels SET enabled = false, disabled_reason = $2, updated_at = $3
+        WHERE user_id = $1 AND enabled
+        RETURNING channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds,
+            min_gap_seconds, enabled, disabled_reason, created_by, created_at
+        ",
+        user.as_uuid(),
+        reason,
+        now,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Channel::try_from)
+    .collect()
+}
+
 /// Gives up what is still to be told by a channel that is off.
 #[tracing::instrument(name = "db.notices.give_up", skip_all, fields(channel.id = %id))]
 pub async fn give_up(conn: &mut Conn, id: ChannelId, reason: &str) -> Result<u64, DbError> {

@@ -229,6 +229,72 @@ async fn switching_a_user_off_ends_sessions_and_keys_at_once() {
 }
 
 #[tokio::test]
+async fn a_password_that_an_admin_sets_puts_out_whoever_else_got_in_as_that_user() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", Some(Role::Viewer)).await);
+    let key = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&key);
+    let body = json!({ "name": "phone", "kind": "ntfy", "address": "https://ntfy.sh/x" });
+    let channel = bob.post("/v1/notification-channels", body).await.expect(201).json();
+    let path = format!("/v1/users/{}", bob.user.unwrap());
+    admin.patch(&path, json!({ "role": "operator" })).await.expect(200);
+    program.get("/v1/me").await.expect(200);
+
+    admin.patch(&path, json!({ "password": PASSWORD })).await.expect(200);
+    bob.get("/v1/me").await.expect(401);
+    program.get("/v1/me").await.expect(401);
+    let channel = channel["channel"]["channel_id"].as_str().unwrap();
+    let channel =
+        admin.get(&format!("/v1/notification-channels/{channel}")).await.expect(200).json();
+    assert_eq!(
+        (&channel["enabled"], &channel["disabled_reason"]),
+        (&json!(false), &json!("an admin set a new password: switch it on if it is yours"))
+    );
+    let told = "SELECT kind || ' ' || (data ->> 'keys_revoked') || ' ' || (data ->> 'channels_switched_off')
+        FROM events WHERE kind = 'user.updated' ORDER BY seq";
+    assert_eq!(app.db.texts(told).await, ["user.updated 0 0", "user.updated 1 1"]);
+    assert_eq!(
+        app.db.number("SELECT count(*) FROM events WHERE kind = 'api_key.revoked'").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn whoever_changes_their_own_password_stays_logged_in_and_keeps_their_keys_unless_asked() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let key = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&key);
+    let path = format!("/v1/users/{}", admin.user.unwrap());
+    admin.patch(&path, json!({ "password": PASSWORD })).await.expect(200);
+    let login = json!({ "handle": "admin", "password": PASSWORD });
+    let session = app.anonymous().post("/v1/sessions", login).await.expect(201).text("token");
+    let elsewhere = app.anonymous().with_token(&session);
+
+    admin.patch(&path, json!({ "password": "another password" })).await.expect(200);
+    elsewhere.get("/v1/me").await.expect(401);
+    admin.get("/v1/me").await.expect(200);
+    program.get("/v1/me").await.expect(200);
+    admin.patch(&path, json!({ "revoke_keys": true })).await.expect(200);
+    program.get("/v1/me").await.expect(401);
+    admin.get("/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_admin_lists_the_keys_of_somebody_else_and_nobody_else_does() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let made = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
+    let path = format!("/v1/api-keys?user_id={}", bob.user.unwrap());
+    let listed = admin.get(&path).await.expect(200).json();
+    assert_eq!(listed, json!({ "items": [made["api_key"]] }));
+    assert_eq!(bob.get(&path).await.expect(200).json(), listed);
+    app.user("eve", Some(Role::Operator)).await.get(&path).await.expect(403);
+    let nobody = "/v1/api-keys?user_id=usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+    admin.get(nobody).await.expect(404);
+}
+
+#[tokio::test]
 async fn the_last_admin_can_neither_be_switched_off_nor_lose_the_role() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
