@@ -202,6 +202,18 @@ pub async fn set_password(
     Ok(())
 }
 
+/// When the user's password was set; `None` without one.
+pub async fn password_changed_at(
+    conn: &mut Conn,
+    user: UserId,
+) -> Result<Option<OffsetDateTime>, DbError> {
+    let changed = sqlx::query_scalar!(
+        "SELECT changed_at FROM password_credentials WHERE user_id = $1",
+        user.as_uuid(),
+    );
+    Ok(changed.fetch_optional(conn).await?)
+}
+
 /// The user of that handle and the hash of their password, if the account may be used.
 pub async fn login(conn: &mut Conn, handle: &Handle) -> Result<Option<(UserId, String)>, DbError> {
     let row = sqlx::query!(

@@ -780,6 +780,31 @@ async fn a_link_is_refused_to_who_lost_the_role_or_the_account() {
 }
 
 #[tokio::test]
+async fn a_link_that_was_sent_before_the_password_was_changed_works_no_more() {
+    let scene = Scene::new().await;
+    scene.plan_waits().await;
+    let link = scene.link().await;
+    let app = &scene.drive.app;
+    open(app, &link).await.expect(200);
+    app.clock.advance(time::Duration::SECOND);
+    let path = format!("/v1/users/{}", scene.ada.user.unwrap());
+    let password = json!({ "password": "correct horse battery" });
+    scene.drive.admin.patch(&path, password).await.expect(200);
+    for reply in [open(app, &link).await, submit(app, &link, "decision=approve").await] {
+        assert_eq!(reply.status, 403);
+        assert!(words(&reply).contains("you may not answer this any more"));
+    }
+    assert_eq!(scene.waits_open().await, 1);
+    // Switched on again by whoever it belongs to, the channel is told of it with a link that works.
+    let channel = format!("/v1/notification-channels/{}", scene.channel);
+    scene.drive.admin.patch(&channel, json!({ "enabled": true })).await.expect(200);
+    app.db
+        .execute("UPDATE notifications SET state = 'pending', due_at = now(), ended_at = NULL")
+        .await;
+    submit(app, &scene.link().await, "decision=approve").await.expect(200);
+}
+
+#[tokio::test]
 async fn a_forged_or_old_link_is_refused_with_a_page_that_says_so() {
     let scene = Scene::new().await;
     scene.plan_waits().await;

@@ -117,7 +117,8 @@ async fn link(
     if role < Some(needed) {
         return Ok(None);
     }
-    let token = links::Token { asked: question.asked, user, expires_at }.written(keys);
+    let token =
+        links::Token { asked: question.asked, user, expires_at, made_at: now }.written(keys);
     let mut url = base.clone();
     url.set_path(&format!("{}/answer/{token}", base.path().trim_end_matches('/')));
     Ok(Some(url))
