@@ -55,6 +55,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "switched",
         "private forges",
         "ways",
+        "tried",
     ];
     assert_eq!(pending, all);
 }
