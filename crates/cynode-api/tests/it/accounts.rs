@@ -112,16 +112,57 @@ async fn a_login_that_waited_while_the_password_was_changed_is_worth_nothing() {
 }
 
 #[tokio::test]
-async fn a_flood_of_logins_is_turned_away_before_it_can_queue() {
+async fn a_flood_of_logins_is_turned_away_before_it_can_queue_and_keeps_no_admin_waiting() {
     let app = TestApp::new().await;
-    let client = app.anonymous();
-    let body = json!({ "handle": "nobody", "password": PASSWORD });
-    let logins = (0..60).map(|_| client.post("/v1/sessions", body.clone()));
-    let replies = futures::future::join_all(logins).await;
+    let (admin, client) = (app.admin().await, app.anonymous());
+    let logins = (0..60).map(|number| {
+        let body = json!({ "handle": format!("nobody-{number}"), "password": PASSWORD });
+        let client = client.clone();
+        async move { client.post("/v1/sessions", body).await }
+    });
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    let (replies, made) =
+        tokio::join!(futures::future::join_all(logins), admin.post("/v1/users", user));
+    made.expect(201);
     let with = |status| replies.iter().filter(|reply| reply.status == status).count();
     assert_eq!(with(401) + with(429), 60);
     assert!(with(429) > 0, "nobody was turned away");
     assert!(with(401) >= 32, "only {} were served", with(401));
+}
+
+#[tokio::test]
+async fn whoever_guesses_at_a_handle_waits_and_nobody_else_does() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    for handle in ["bob", "ann"] {
+        let user = json!({ "handle": handle, "display_name": handle, "password": PASSWORD });
+        admin.post("/v1/users", user).await.expect(201);
+    }
+    let client = app.anonymous();
+    let login = async |handle: &str, password: &str| {
+        client.post("/v1/sessions", json!({ "handle": handle, "password": password })).await
+    };
+    let before = login("bob", PASSWORD).await.expect(201).text("token");
+    let mut refusals = Vec::new();
+    for handle in ["bob", "nobody"] {
+        for _ in 0..10 {
+            login(handle, "wrong password!").await.expect(401);
+        }
+        let refused = login(handle, PASSWORD).await.expect(429);
+        assert_eq!(refused.headers["retry-after"], "1");
+        let mut problem = refused.json();
+        problem["trace_id"].take();
+        refusals.push(problem);
+    }
+    assert_eq!(refusals[0]["code"], "too_often");
+    assert_eq!(refusals[0], refusals[1], "the answer says whether there is such a user");
+    login("ann", PASSWORD).await.expect(201);
+    client.with_token(&before).get("/v1/me").await.expect(200);
+
+    app.clock.advance(Duration::SECOND);
+    login("bob", PASSWORD).await.expect(201);
+    login("bob", "wrong password!").await.expect(401);
+    login("bob", PASSWORD).await.expect(201);
 }
 
 #[tokio::test]
