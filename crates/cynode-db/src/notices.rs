@@ -375,6 +375,38 @@ pub async fn queue_test(
     Ok(())
 }
 
+/// Counts that a user tries a channel, at most so often since `before`. Gives since when it was too often.
+#[tracing::instrument(name = "db.notices.count_test", skip_all, fields(user.id = %user))]
+pub async fn count_test(
+    conn: &mut Conn,
+    user: UserId,
+    now: OffsetDateTime,
+    before: OffsetDateTime,
+    most: i32,
+) -> Result<Option<OffsetDateTime>, DbError> {
+    let counted = sqlx::query!(
+        "
+        INSERT INTO channel_tests AS t (user_id, since, tests) VALUES ($1, $2, 1)
+        ON CONFLICT (user_id) DO UPDATE SET
+            since = CASE WHEN t.since <= $3 THEN $2 ELSE t.since END,
+            tests = CASE WHEN t.since <= $3 THEN 1 ELSE t.tests + 1 END
+        WHERE t.since <= $3 OR t.tests < $4
+        ",
+        user.as_uuid(),
+        now,
+        before,
+        most,
+    )
+    .execute(&mut *conn)
+    .await?;
+    if counted.rows_affected() == 1 {
+        return Ok(None);
+    }
+    let since =
+        sqlx::query_scalar!("SELECT since FROM channel_tests WHERE user_id = $1", user.as_uuid());
+    Ok(Some(since.fetch_one(conn).await?))
+}
+
 /// Something that is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
@@ -634,6 +666,33 @@ pub async fn disable(
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Switches off the channels of a user's own; gives those that were on.
+#[tracing::instrument(name = "db.notices.disable_those_of", skip_all, fields(user.id = %user))]
+pub async fn disable_those_of(
+    conn: &mut Conn,
+    user: UserId,
+    reason: &str,
+    now: OffsetDateTime,
+) -> Result<Vec<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        UPDATE notification_channels SET enabled = false, disabled_reason = $2, updated_at = $3
+        WHERE user_id = $1 AND enabled
+        RETURNING channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds,
+            min_gap_seconds, enabled, disabled_reason, created_by, created_at
+        ",
+        user.as_uuid(),
+        reason,
+        now,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Channel::try_from)
+    .collect()
 }
 
 /// Gives up what is still to be told by a channel that is off.

@@ -58,6 +58,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "token quotas",
         "room",
         "read back",
+        "tried",
     ];
     assert_eq!(pending, all);
 }
