@@ -44,6 +44,7 @@ impl ApiError {
                 Error::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
                 Error::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
                 Error::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+                Error::TooOften { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_often"),
                 Error::Away { .. } => (StatusCode::SERVICE_UNAVAILABLE, "away"),
                 Error::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
                 Error::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
@@ -64,7 +65,7 @@ impl IntoResponse for ApiError {
             Self::Malformed(_) | Self::TooLarge | Self::MediaType => None,
         };
         let mut response = problem(status, code, self.to_string(), fix);
-        if let Self::Operation(Error::Away { after, .. }) = &self {
+        if let Self::Operation(Error::Away { after, .. } | Error::TooOften { after, .. }) = &self {
             // Never too early, and never at once.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());

@@ -3,7 +3,7 @@
 use cynode_core::{
     accounts::{ApiKey, Credential},
     events::EventKind,
-    ids::ApiKeyId,
+    ids::{ApiKeyId, UserId},
     roles::Role,
 };
 use cynode_db::accounts;
@@ -49,11 +49,21 @@ pub async fn create(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, 
     Ok(CreatedApiKey { token, api_key: key.into() })
 }
 
-/// The caller's own keys.
+/// The caller's own keys, or those of `user` for an admin.
 #[tracing::instrument(name = "app.api_keys.list", skip_all)]
-pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ApiKey>, Error> {
+pub async fn list(
+    ctx: &mut Ctx,
+    user: Option<UserId>,
+    page: PageRequest,
+) -> Result<Page<ApiKey>, Error> {
     let caller = ctx.caller()?;
-    let keys = accounts::api_keys(ctx.conn(), caller.user, page).await?;
+    let user = user.unwrap_or(caller.user);
+    if user != caller.user {
+        ctx.require(Role::Admin)?;
+        let known = accounts::user(ctx.conn(), user).await?;
+        known.ok_or_else(|| Error::not_found("user", user))?;
+    }
+    let keys = accounts::api_keys(ctx.conn(), user, page).await?;
     Ok(page.cut(keys, |key| key.id.as_uuid()))
 }
 
@@ -72,4 +82,15 @@ pub async fn revoke(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
     let told = Told::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
     ctx.record(told.about(key.user)).await?;
     Ok(key)
+}
+
+/// Revokes every key of a user; gives how many there were.
+pub(crate) async fn revoke_all(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+    let now = ctx.now;
+    let revoked = accounts::revoke_api_keys(ctx.conn(), user, now).await?;
+    for id in &revoked {
+        let told = Told::new(EventKind::ApiKeyRevoked, json!({ "api_key_id": id }));
+        ctx.record(told.about(user)).await?;
+    }
+    Ok(revoked.len())
 }

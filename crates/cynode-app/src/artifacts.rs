@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use cynode_core::{
-    ids::{AgentTokenId, ArtifactId, JobId, TaskId},
+    ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId},
     roles::Role,
 };
-use cynode_db::artifacts;
+use cynode_db::{artifacts, settings};
 use data_encoding::HEXLOWER;
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
 use sha2::{Digest, Sha256};
@@ -16,6 +16,16 @@ use crate::{App, Ctx, Error};
 
 /// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
 pub const MOST_BYTES: usize = 4 * 1024 * 1024;
+
+/// The system setting that says how many bytes agents may store with one task.
+pub(crate) const TASK_BYTES: &str = "gate.task_artifact_bytes";
+const TASK_BYTES_DEFAULT: i64 = 1024 * 1024 * 1024;
+
+/// Most artifacts of one task: as many as a list of them shows.
+const MOST_OF_A_TASK: i64 = 1000;
+
+/// What agents leave free on the disk, or a twentieth of a smaller one.
+const LEFT_FREE: u64 = 1024 * 1024 * 1024;
 
 /// What is to be stored.
 #[derive(Clone, Debug)]
@@ -32,30 +42,36 @@ pub struct NewArtifact {
     pub by: AgentTokenId,
 }
 
-/// Stores bytes under their digest. Stored again, nothing changes; nobody can put other bytes there.
-#[tracing::instrument(name = "app.artifacts.put_bytes", skip_all)]
-pub async fn put_bytes(app: &App, bytes: Bytes) -> Result<[u8; 32], Error> {
-    if bytes.len() > MOST_BYTES {
-        return Err(Error::Invalid(format!("an artifact has at most {MOST_BYTES} bytes")));
-    }
-    let digest: [u8; 32] = Sha256::digest(&bytes).into();
-    let store = &app.gate()?.objects;
-    let path = path(&digest);
-    // Whatever is there has this digest, unless somebody wrote to the disk behind our back: it is checked when it is read.
-    if store.head(&path).await.is_err() {
-        store.put(&path, PutPayload::from_bytes(bytes)).await.map_err(broken)?;
-    }
-    Ok(digest)
+/// Bytes that an agent wants to store.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    bytes: Bytes,
+    digest: [u8; 32],
 }
 
-/// Notes an artifact whose bytes are stored. The bytes come first: a note without bytes is never seen.
-#[tracing::instrument(name = "app.artifacts.note", skip_all)]
-pub async fn note(
+impl Piece {
+    /// The bytes, if they are not too many.
+    pub fn new(bytes: Bytes) -> Result<Self, Error> {
+        if bytes.len() > MOST_BYTES {
+            return Err(Error::Invalid(format!("an artifact has at most {MOST_BYTES} bytes")));
+        }
+        let digest = Sha256::digest(&bytes).into();
+        Ok(Self { bytes, digest })
+    }
+
+    fn size(&self) -> i64 {
+        i64::try_from(self.bytes.len()).unwrap_or(i64::MAX)
+    }
+}
+
+/// Whether an artifact may be stored; gives its project. It is asked before a byte is stored, since nobody finds bytes again
+/// that belong to nothing.
+#[tracing::instrument(name = "app.artifacts.may_store", skip_all)]
+pub async fn may_store(
     ctx: &mut Ctx,
-    new: NewArtifact,
-    digest: [u8; 32],
-    size: usize,
-) -> Result<Artifact, Error> {
+    new: &NewArtifact,
+    piece: &Piece,
+) -> Result<ProjectId, Error> {
     let task = crate::tasks::get(ctx, new.task).await?;
     ctx.require_in(task.project, Role::Operator).await?;
     let fits = |text: &str, most: usize| {
@@ -65,15 +81,75 @@ pub async fn note(
         let rule = "`name` has 1 to 200 and `media_type` 1 to 100 characters, none of them a control character";
         return Err(Error::Invalid(rule.into()));
     }
+    // What jobs bring in larger pieces has bounds of its own.
+    let piecemeal = i64::try_from(MOST_BYTES).unwrap_or(i64::MAX);
+    let (conn, digest) = (ctx.conn(), &piece.digest);
+    let there = artifacts::stored(conn, new.task, &new.name, digest, piecemeal).await?;
+    if there.is_there {
+        return Ok(task.project);
+    }
+    let most = most_of_a_task(ctx).await?;
+    if there.objects >= MOST_OF_A_TASK || there.bytes.saturating_add(piece.size()) > most {
+        return Err(Error::TooLarge(format!(
+            "the task has {} artifacts already, with {} bytes, and at most {MOST_OF_A_TASK} and {most} bytes are kept for one: \
+             leave out what nobody reads, put several into one, or ask an admin to raise `{TASK_BYTES}`",
+            there.objects, there.bytes
+        )));
+    }
+    Ok(task.project)
+}
+
+/// Most bytes that agents store with one task.
+async fn most_of_a_task(ctx: &mut Ctx) -> Result<i64, Error> {
+    let key = TASK_BYTES.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
+    let set = settings::get(ctx.conn(), &key).await?;
+    Ok(set.and_then(|set| set.value.as_i64()).unwrap_or(TASK_BYTES_DEFAULT))
+}
+
+/// Stores bytes under their digest. Stored again, nothing changes; nobody can put other bytes there.
+#[tracing::instrument(name = "app.artifacts.put_bytes", skip_all)]
+pub async fn put_bytes(app: &App, piece: &Piece) -> Result<(), Error> {
+    let parts = app.gate()?;
+    let (store, path) = (&parts.objects, path(&piece.digest));
+    // Whatever is there has this digest, unless somebody wrote to the disk behind our back: it is checked when it is read.
+    if store.head(&path).await.is_ok() {
+        return Ok(());
+    }
+    // Where the disk cannot be asked, writing to it says what is wrong.
+    let disk = rustix::fs::statvfs(&parts.objects_directory);
+    let is_low = |disk: rustix::fs::StatVfs| {
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        is_almost_full(bytes(disk.f_bavail), bytes(disk.f_blocks))
+    };
+    if disk.is_ok_and(is_low) {
+        let why = "the disk is almost full, and what is left is kept for records of calls: whoever runs the installation must make \
+                   room where `gate.directory` is";
+        return Err(Error::Clash(why.into()));
+    }
+    store.put(&path, PutPayload::from_bytes(piece.bytes.clone())).await.map_err(broken)?;
+    Ok(())
+}
+
+/// Whether so little of a disk is free that agents store nothing more on it: without room for records no call is made at all.
+fn is_almost_full(free: u64, all: u64) -> bool {
+    free < LEFT_FREE.min(all / 20)
+}
+
+/// Notes an artifact whose bytes are stored. The bytes come first: a note without bytes is never seen.
+#[tracing::instrument(name = "app.artifacts.note", skip_all)]
+pub async fn note(ctx: &mut Ctx, new: NewArtifact, piece: &Piece) -> Result<Artifact, Error> {
+    // Of two who store at once, the second counts what the first has stored.
+    cynode_db::tasks::lock(ctx.conn(), new.task).await?;
+    let project = may_store(ctx, &new, piece).await?;
     let mut artifact = Artifact {
         id: ArtifactId::from_uuid(ctx.uuid()),
-        project: task.project,
+        project,
         task: Some(new.task),
         job: new.job,
         name: new.name,
         media_type: new.media_type,
-        digest,
-        size: i64::try_from(size).unwrap_or(i64::MAX),
+        digest: piece.digest,
+        size: piece.size(),
         created_by: new.by,
         created_at: ctx.now,
     };
@@ -132,4 +208,20 @@ pub(crate) fn path(digest: &[u8; 32]) -> Path {
 
 fn broken(error: object_store::Error) -> Error {
     Error::Internal(anyhow::Error::from(error).context("the object store failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_almost_full_when_a_gibibyte_is_left_or_a_twentieth_of_a_small_one() {
+        const GIB: u64 = 1024 * 1024 * 1024;
+        assert!(is_almost_full(GIB - 1, 500 * GIB));
+        assert!(!is_almost_full(GIB, 500 * GIB));
+        assert!(is_almost_full(GIB / 20 - 1, GIB));
+        assert!(!is_almost_full(GIB / 20, GIB));
+        // A file system that tells nothing of itself.
+        assert!(!is_almost_full(0, 0));
+    }
 }

@@ -11,8 +11,12 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
+/// Lanes of one process that keep a connection: callers, services, new tasks, model calls reserved and settled.
+const LANES: u32 = 5;
+
 /// A connection that a lane keeps while all goes well: its statements stay prepared and its caches warm, which
-/// a pool that hands out another connection each time would undo.
+/// a pool that hands out another connection each time would undo. Of a pool that would have fewer left for everything else
+/// than the lanes keep, none is kept.
 #[derive(Clone)]
 pub(crate) struct OwnConnection {
     pool: Pool,
@@ -33,9 +37,11 @@ impl OwnConnection {
         }
     }
 
-    /// Keeps it for the next batch.
+    /// Keeps it for the next batch, or gives it back where connections are few.
     pub(crate) async fn put_back(&self, conn: Pooled) {
-        *self.kept.lock().await = Some(conn);
+        if self.pool.options().get_max_connections() >= 2 * LANES {
+            *self.kept.lock().await = Some(conn);
+        }
     }
 }
 

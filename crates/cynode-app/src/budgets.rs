@@ -105,18 +105,18 @@ async fn tell(ctx: &mut Ctx, ceiling: &Ceiling, change: &str) -> Result<(), Erro
     ctx.record(told).await
 }
 
-/// The ceilings of a scope; without one, all of the installation.
+/// The ceilings of a scope; without one, all of the installation but those of tasks that have ended.
 #[tracing::instrument(name = "app.budgets.list", skip_all)]
 pub async fn list(ctx: &mut Ctx, scope: Option<BudgetScope>) -> Result<Vec<CeilingView>, Error> {
     let now = ctx.now;
     let found = match scope {
         Some(scope) => {
             permit(ctx, scope, false).await?;
-            budgets::list(ctx.conn(), Some(&[scope]), now).await?
+            budgets::of(ctx.conn(), scope, now).await?
         }
         None => {
             ctx.require(Role::Admin)?;
-            budgets::list(ctx.conn(), None, now).await?
+            budgets::list(ctx.conn(), now).await?
         }
     };
     Ok(found.iter().map(view).collect())

@@ -57,6 +57,8 @@ pub struct Ctx {
     queued: bool,
     /// Whether somebody is to be told something.
     told: bool,
+    /// How many events there are for streams to read.
+    recorded: usize,
 }
 
 impl App {
@@ -118,8 +120,12 @@ impl App {
     /// Makes what was written last, and tells whoever waits for it.
     pub(crate) async fn commit(&self, mut ctx: Ctx) -> Result<(), Error> {
         let (woke, queued, told) = (std::mem::take(&mut ctx.woke), ctx.queued, ctx.told);
+        let recorded = ctx.recorded;
         ctx.commit().await?;
-        self.committed();
+        // Each stream reads when it is told to: for nothing, that costs more than the commit.
+        if recorded > 0 {
+            self.committed();
+        }
         if !woke.is_empty() {
             self.woken(&woke);
         }
@@ -162,6 +168,7 @@ impl App {
             woke: Vec::new(),
             queued: false,
             told: false,
+            recorded: 0,
         }
     }
 
@@ -184,7 +191,7 @@ impl App {
         &self.environment
     }
 
-    /// Counts this process's commits; it changes when there may be new events.
+    /// Counts this process's commits that brought events.
     pub fn commits(&self) -> tokio::sync::watch::Receiver<u64> {
         self.commits.subscribe()
     }
@@ -365,6 +372,7 @@ impl Ctx {
         let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
         let event = told.by(actor);
         let place = events::insert(self.conn(), &event, trace, now).await?;
+        self.recorded += 1;
         self.tell(&event, place).await
     }
 

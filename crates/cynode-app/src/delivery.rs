@@ -41,6 +41,7 @@ pub use reviewing::{FollowUp, Remark, close, comment, follow_up, review};
 use crate::{
     App, Ctx, Error, Request,
     context::Told,
+    inference,
     repositories::{Difference, Moved, NewCommit},
 };
 
@@ -127,7 +128,10 @@ pub async fn open(
     let (task, mode) = app.read(request, |ctx| Box::pin(deliverable(ctx, id))).await?;
     let Some(brought) = head_of(app, &task).await? else { return Ok(None) };
     evidence::must_hold(app, &task, &brought.commit).await?;
-    let mut words = Words { title: one_line(title), body: body.replace('\0', "") };
+    // They go into a commit and to a forge, where nobody takes anything out any more.
+    let title = inference::redacted(app, title.to_owned()).await?;
+    let body = inference::redacted(app, body.replace('\0', "")).await?;
+    let mut words = Words { title: one_line(&title), body };
     if words.title.is_empty() {
         words.title = one_line(&task.name.as_str().replace('-', " "));
     }

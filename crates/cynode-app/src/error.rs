@@ -56,6 +56,14 @@ pub enum Error {
     /// Too many want the same at once.
     #[error("too many are waiting for the same")]
     Busy,
+    /// The same was asked for too often of late.
+    #[error("{what}")]
+    TooOften {
+        /// What.
+        what: &'static str,
+        /// When it may be asked for again.
+        after: std::time::Duration,
+    },
     /// Somebody else drives the task.
     #[error("the task is driven by {holder}")]
     Held {
@@ -118,7 +126,9 @@ impl Error {
             Self::Taken { .. } => Some("choose another name"),
             Self::Busy => Some("try again in a moment"),
             Self::Unavailable(_) => Some("try again in a moment; `/readyz` says what is missing"),
-            Self::Away { .. } => Some("try again after the seconds that `Retry-After` names"),
+            Self::Away { .. } | Self::TooOften { .. } => {
+                Some("try again after the seconds that `Retry-After` names")
+            }
             Self::Internal(_) => Some("report it with the trace_id; the log has the whole cause"),
             Self::Held { .. } => Some("stop; the lease ends when its holder is done or dead"),
             Self::Gate(_) => Some("stop; whoever is waited for starts it again"),

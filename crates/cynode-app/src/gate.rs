@@ -28,6 +28,7 @@ use cynode_wire::gate::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool
 use object_store::ObjectStore;
 use serde_json::json;
 
+pub use cynode_db::gate::Whose;
 pub use explain::explain;
 
 use crate::{
@@ -71,7 +72,7 @@ pub struct Limits {
     pub per_second: u32,
     /// How often the very same call may be made in a row.
     pub identical: u32,
-    /// Calls in an hour, of one task.
+    /// Calls in an hour, of one task, or of one token without a task.
     pub per_task_hour: u32,
 }
 
@@ -411,11 +412,11 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     ctx.record(Told::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
 }
 
-/// Takes up to `wanted` calls from what a task has left in its hour. Gives how many were taken and when the hour ends.
+/// Takes up to `wanted` calls from what a task, or a token without one, has left in its hour. Gives how many were taken and when the hour ends.
 #[tracing::instrument(name = "app.gate.take_calls", skip_all)]
 pub async fn take_calls(
     app: &App,
-    task: cynode_core::ids::TaskId,
+    whose: Whose,
     wanted: i64,
     limit: i64,
 ) -> Result<(i64, time::OffsetDateTime), Error> {
@@ -423,7 +424,7 @@ pub async fn take_calls(
     let hour =
         now.replace_time(time::Time::from_hms(now.hour(), 0, 0).unwrap_or(time::Time::MIDNIGHT));
     let mut tx = app.pool().begin().await.map_err(DbError::from)?;
-    let taken = gate::take_quota(&mut tx, task, hour, wanted, limit).await?;
+    let taken = gate::take_quota(&mut tx, whose, hour, wanted, limit).await?;
     tx.commit().await.map_err(DbError::from)?;
     Ok((taken, hour + time::Duration::hours(1)))
 }

@@ -44,7 +44,8 @@ use crate::{
 /// How long a handoff may be silent when its worker does not say.
 const SILENCE: u32 = 60;
 
-/// How often a handoff is begun before it has failed, when it ends in silence: whatever it is may kill whoever works on it.
+/// How often a handoff is begun before it has failed, when it ends in silence: whatever it is may kill whoever works on it. Likewise
+/// without a task, when its model does not answer in time: each try may be paid for, and nothing is parked for it.
 const LOST: u32 = 5;
 
 /// And when whoever works on it says that it may pass: a provider that is away or a budget that is used up may take a day. It is tried
@@ -471,7 +472,10 @@ async fn settle(ctx: &mut Ctx, kept: &Kept, ending: &Ending<'_>) -> Result<(), E
             return Ok(());
         }
     };
-    let data = json!({ "handoff_id": kept.id, "kind": kept.kind, "state": state, "failure": why });
+    // Everybody who sees the project follows its events; what came of a chat is told to whoever has it.
+    let shown = why.as_ref().filter(|_| kept.kind != HandoffKind::Chat);
+    let data =
+        json!({ "handoff_id": kept.id, "kind": kept.kind, "state": state, "failure": shown });
     let mut told = Told::new(EventKind::HandoffEnded, data).project(kept.project);
     if let Some(task) = kept.task {
         told = told.task(task);
@@ -507,10 +511,11 @@ pub async fn fail(
 ) -> Result<HandoffState, Error> {
     let why = inference::redacted(app, body.why.chars().take(2000).collect()).await?;
     let mut ctx = app.open(request).await?;
-    let goes_back = |kept: &Kept| goes_back(kept, body.transient, false);
+    let lost = |kept: &Kept| body.late && kept.task.is_none();
+    let goes_back = |kept: &Kept| goes_back(kept, body.transient, lost(kept));
     wake_unless(&mut ctx, body.handoff_id, goes_back).await?;
     let kept = held(&mut ctx, host, body.handoff_id, body.fencing_token).await?;
-    let state = failed(&mut ctx, &kept, body.transient, false, &why).await?;
+    let state = failed(&mut ctx, &kept, body.transient, lost(&kept), &why).await?;
     app.commit(ctx).await?;
     Ok(state)
 }
@@ -626,19 +631,26 @@ pub(crate) async fn sweep(app: &App, request: &Request, most: i64) -> Result<usi
     let silent = handoffs::silent(&mut conn, most).await?;
     drop(conn);
     for kept in &silent {
-        let mut ctx = app.open(request).await?;
-        wake_unless(&mut ctx, kept.id, |kept| goes_back(kept, true, true)).await?;
-        let worker = kept.worker.as_deref().unwrap_or_default();
-        let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
-        // It may have been answered or kept meanwhile.
-        let still = handoffs::hold_silent(ctx.conn(), held).await?;
-        let Some(kept) = still else { continue };
-        let why = "nothing was heard of whoever worked on it";
-        failed(&mut ctx, &kept, true, true, why).await?;
-        app.commit(ctx).await?;
-        tracing::warn!(event = "handoff.lost", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
+        let ctx = crate::sweep::open(app, request).await?;
+        if let Err(error) = let_go(app, ctx, kept).await {
+            complain(&error, "a handoff of which nothing is heard could not be let go of");
+        }
     }
     Ok(silent.len())
+}
+
+async fn let_go(app: &App, mut ctx: Ctx, kept: &Kept) -> Result<(), Error> {
+    wake_unless(&mut ctx, kept.id, |kept| goes_back(kept, true, true)).await?;
+    let worker = kept.worker.as_deref().unwrap_or_default();
+    let held = Held { id: kept.id, worker, fencing_token: kept.fencing_token };
+    // It may have been answered or kept meanwhile.
+    let still = handoffs::hold_silent(ctx.conn(), held).await?;
+    let Some(kept) = still else { return Ok(()) };
+    let why = "nothing was heard of whoever worked on it";
+    failed(&mut ctx, &kept, true, true, why).await?;
+    app.commit(ctx).await?;
+    tracing::warn!(event = "handoff.lost", handoff.id = %kept.id, attempt = kept.attempt, "{why}");
+    Ok(())
 }
 
 /// Nobody wants the handoffs of a task any more.
@@ -718,11 +730,9 @@ pub async fn get(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Error> {
         result => result?,
     };
     let (request, id) = (kept.request.clone(), kept.id);
-    let private = kept.kind == HandoffKind::Chat && kept.user != ctx.caller()?.user;
+    let private = of_another(ctx, &kept)?;
     let mut view = view(ctx, kept).await?;
     if private {
-        // What others said in a chat is theirs.
-        view.failure = None;
         return Ok(view);
     }
     view.request = Some(Box::new(request));
@@ -747,13 +757,19 @@ pub async fn prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Er
         Err(Error::NotFound { .. }) => return Err(missing()),
         result => result?,
     };
-    if kept.kind == HandoffKind::Chat && kept.user != ctx.caller()?.user {
+    if of_another(ctx, &kept)? {
         return Err(missing());
     }
     handoffs::prompt(ctx.conn(), id, step).await?.ok_or_else(missing)
 }
 
+/// Whether it is somebody else's chat: what others said there is theirs.
+fn of_another(ctx: &Ctx, kept: &Kept) -> Result<bool, Error> {
+    Ok(kept.kind == HandoffKind::Chat && kept.user != ctx.caller()?.user)
+}
+
 async fn view(ctx: &mut Ctx, kept: Kept) -> Result<HandoffView, Error> {
+    let private = of_another(ctx, &kept)?;
     let thoughts = handoffs::thoughts(ctx.conn(), kept.id, kept.created_at).await?;
     Ok(HandoffView {
         handoff_id: kept.id,
@@ -771,7 +787,7 @@ async fn view(ctx: &mut Ctx, kept: Kept) -> Result<HandoffView, Error> {
         attempt: kept.attempt,
         worker: kept.worker,
         cost_micros: thoughts.iter().map(|(_, cost)| cost).sum(),
-        failure: kept.failure,
+        failure: kept.failure.filter(|_| !private),
         trace_id: kept.trace,
         created_at: kept.created_at,
         ended_at: kept.ended_at,

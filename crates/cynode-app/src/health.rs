@@ -47,12 +47,17 @@ async fn look(app: &App) -> Result<Vec<Check>, DbError> {
     }
     checks.push(Check::ok("schema", "every migration is applied"));
     let now = app.environment().now();
-    checks.push(if !schema::has_partition(&mut conn, now).await? {
-        Check::failed("partitions", "events of this month have no place", "run `cynode migrate`")
-    } else if !schema::has_partition(&mut conn, now + time::Duration::days(31)).await? {
-        Check::warning("partitions", "events of next month have no place", "run `cynode migrate`")
+    let this = schema::without_partition(&mut conn, now).await?;
+    let next = schema::without_partition(&mut conn, now + time::Duration::days(31)).await?;
+    let fix = "run `cynode migrate`";
+    checks.push(if !this.is_empty() {
+        let detail = format!("this month has no place in {}", this.join(", "));
+        Check::failed("partitions", detail, fix)
+    } else if !next.is_empty() {
+        let detail = format!("next month has no place in {}", next.join(", "));
+        Check::warning("partitions", detail, fix)
     } else {
-        Check::ok("partitions", "events of this and next month have a place")
+        Check::ok("partitions", "this and next month have a place in every table")
     });
     checks.push(if health::has_admin(&mut conn).await? {
         Check::ok("admin", "the installation has an admin")

@@ -25,6 +25,7 @@ pub mod events;
 pub mod evidence;
 pub mod gate;
 pub mod groups;
+mod guesses;
 pub mod handoffs;
 pub mod health;
 mod idempotency;
@@ -135,6 +136,7 @@ struct Shared {
     services: services::Services,
     new_tasks: tasks::NewTasks,
     epochs: inference::Epochs,
+    guesses: guesses::Guesses,
     /// Held while all records of tool calls are checked.
     checking: tokio::sync::Mutex<()>,
 }
@@ -150,6 +152,7 @@ impl App {
             services: services::services(&lanes, &pool),
             new_tasks: tasks::new_tasks(&lanes, &pool),
             epochs: inference::epochs(&lanes, &pool),
+            guesses: guesses::Guesses::default(),
             checking: tokio::sync::Mutex::default(),
         };
         let (hashing, shared) = (passwords::Hashing::default(), Arc::new(shared));

@@ -5,7 +5,7 @@ use cynode_core::{
     names::Prose,
     roles::Role,
 };
-use cynode_db::{DbError, authentication, notices};
+use cynode_db::{DbError, accounts, authentication, notices};
 use cynode_wire::{
     gate::DecideApproval,
     timeline::{AnswerQuestion, Approve},
@@ -32,17 +32,21 @@ pub const YES: &str = "decision=approve";
 pub const NO: &str = "decision=refuse";
 
 /// The form of what is signed. A new form gets a new number.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-/// Bytes before the tag: the version, the kind, two ids, a time.
-const SIGNED: usize = 2 + 16 + 16 + 8;
+/// The form before it, which does not say when it was made.
+const UNDATED: u8 = 1;
 
-/// What a link says: who may answer which question until when.
+/// Bytes of the tag, behind what is signed.
+const TAG: usize = 32;
+
+/// What a link says: who may answer which question until when, and when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) asked: Asked,
     pub(crate) user: UserId,
     pub(crate) expires_at: OffsetDateTime,
+    pub(crate) made_at: OffsetDateTime,
 }
 
 impl Token {
@@ -57,6 +61,7 @@ impl Token {
         bytes.extend_from_slice(id.as_bytes());
         bytes.extend_from_slice(self.user.as_uuid().as_bytes());
         bytes.extend_from_slice(&self.expires_at.unix_timestamp().to_be_bytes());
+        bytes.extend_from_slice(&self.made_at.unix_timestamp().to_be_bytes());
         let tag = tag(keys, &bytes);
         bytes.extend_from_slice(&tag);
         BASE64URL_NOPAD.encode(&bytes)
@@ -65,30 +70,41 @@ impl Token {
     /// What a token says, if it is ours to the last bit.
     fn read(text: &str, keys: &Keys) -> Option<Self> {
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
-        let (signed, tag) = bytes.split_at_checked(SIGNED)?;
+        let (signed, tag) = bytes.split_last_chunk::<TAG>()?;
         if !keys.tagged(&[LABEL, signed], tag) {
             return None;
         }
-        let (head, rest) = signed.split_first_chunk::<2>()?;
+        let ([version, kind], rest) = signed.split_first_chunk::<2>()?;
         let (id, rest) = rest.split_first_chunk::<16>()?;
         let (user, rest) = rest.split_first_chunk::<16>()?;
         let id = Uuid::from_bytes(*id);
-        let asked = match head {
-            [VERSION, 1] => Asked::Approval(ApprovalId::from_uuid(id)),
-            [VERSION, 2] => Asked::Plan(WaitId::from_uuid(id)),
-            [VERSION, 3] => Asked::Answer(WaitId::from_uuid(id)),
+        let asked = match kind {
+            1 => Asked::Approval(ApprovalId::from_uuid(id)),
+            2 => Asked::Plan(WaitId::from_uuid(id)),
+            3 => Asked::Answer(WaitId::from_uuid(id)),
             _ => return None,
         };
-        let seconds = i64::from_be_bytes(*rest.first_chunk::<8>()?);
-        let expires_at = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
-        Some(Self { asked, user: UserId::from_uuid(Uuid::from_bytes(*user)), expires_at })
+        let (expires, made) = rest.split_first_chunk::<8>()?;
+        let expires_at = moment(*expires)?;
+        let made_at = match *version {
+            VERSION => moment(made.try_into().ok()?)?,
+            // No link was made earlier than that.
+            UNDATED if made.is_empty() => expires_at - LIFETIME,
+            _ => return None,
+        };
+        let user = UserId::from_uuid(Uuid::from_bytes(*user));
+        Some(Self { asked, user, expires_at, made_at })
     }
+}
+
+fn moment(seconds: [u8; 8]) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(i64::from_be_bytes(seconds)).ok()
 }
 
 /// What tags of links are told from other tags by.
 const LABEL: &[u8] = b"answer-link/v1";
 
-fn tag(keys: &Keys, signed: &[u8]) -> [u8; 32] {
+fn tag(keys: &Keys, signed: &[u8]) -> [u8; TAG] {
     keys.tag(&[LABEL, signed])
 }
 
@@ -157,6 +173,11 @@ async fn known(app: &App, text: &str) -> Result<(Token, [u8; 32], Caller), Refus
     }
     if token.expires_at <= app.environment().now() {
         return Err(Refused::Expired);
+    }
+    // Whoever read along before the password was changed is put out with everybody else. A token knows whole seconds.
+    let changed = accounts::password_changed_at(&mut conn, token.user).await?;
+    if changed.is_some_and(|at| at.unix_timestamp() > token.made_at.unix_timestamp()) {
+        return Err(Refused::NotYours);
     }
     let caller = authentication::by_link(&mut conn, token.user).await?;
     Ok((token, hash, caller.ok_or(Refused::NotYours)?))
@@ -279,6 +300,7 @@ mod tests {
             asked: Asked::Plan(WaitId::from_uuid(Uuid::from_u128(7))),
             user: UserId::from_uuid(Uuid::from_u128(9)),
             expires_at: datetime!(2026-11-16 12:00 UTC),
+            made_at: datetime!(2026-11-15 13:00 UTC),
         }
     }
 
@@ -288,6 +310,20 @@ mod tests {
         let text = token().written(&keys);
         assert_eq!(Token::read(&text, &keys), Some(token()));
         assert_eq!(Token::read(&text, &Keys::from_master(&[8; 32])), None);
+    }
+
+    #[test]
+    fn a_token_of_the_form_before_is_read_as_one_made_as_early_as_it_can_be() {
+        let keys = Keys::from_master(&[7; 32]);
+        let text = token().written(&keys);
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
+        let mut old = bytes[..bytes.len() - TAG - 8].to_vec();
+        old[0] = UNDATED;
+        let tag = tag(&keys, &old);
+        old.extend_from_slice(&tag);
+        let made_at = datetime!(2026-11-15 12:00 UTC);
+        let old = Token::read(&BASE64URL_NOPAD.encode(&old), &keys);
+        assert_eq!(old, Some(Token { made_at, ..token() }));
     }
 
     #[test]

@@ -65,6 +65,9 @@ const JOIN_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
 /// How long a node may be silent before it gets no jobs.
 const SILENT_MS: i64 = 20_000;
 
+/// How old it may be what is noted of when a node was heard of: one that waits for work asks several times a second.
+const NOTED_MS: i64 = 2000;
+
 /// How long a node's jobs may be silent before they are lost.
 const LEASE_MS: i64 = 60_000;
 
@@ -402,9 +405,11 @@ async fn place(app: &App) -> Result<bool, Error> {
             let needs = work.as_ref().map(needs).unwrap_or_default();
             match placement::choose(needs, &candidates) {
                 Ok(at) => {
-                    candidates[at].turn = nodes::place(&mut tx, job, there[at].id).await?;
-                    candidates[at].free -= 1;
-                    any = true;
+                    if let Some(turn) = nodes::place(&mut tx, job, there[at].id).await? {
+                        candidates[at].turn = turn;
+                        candidates[at].free -= 1;
+                        any = true;
+                    }
                 }
                 Err(Unplaced::Busy) => {}
                 Err(why) => tracing::debug!(job.id = %job, %why, "a job waits for a node"),
@@ -464,7 +469,7 @@ async fn give(
     if nodes::has_newer_token(ctx.conn(), node.id, &node.token).await? {
         return Ok(Assignments { jobs: Vec::new() });
     }
-    nodes::seen(ctx.conn(), node.id).await?;
+    nodes::seen(ctx.conn(), node.id, NOTED_MS).await?;
     let claimed =
         nodes::claim(ctx.conn(), node.id, body.claim_id, body.most.into(), LEASE_MS).await?;
     app.commit(ctx).await?;
@@ -487,6 +492,9 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
     let work = job.payload.unit.get("work").cloned().unwrap_or_default();
     let mut work: Work = serde_json::from_value(work)
         .map_err(|error| Error::Invalid(format!("the unit's `work` cannot be read: {error}")))?;
+    if let Some(image) = &work.sandbox.image {
+        must_be_allowed(app, image).await?;
+    }
     if let Some(feedback) = feedback(&job.payload.remedy) {
         work.context.revision_feedback = Some(feedback);
     }
@@ -534,6 +542,16 @@ async fn assign(app: &App, request: &Request, job: Claimed) -> Result<Assignment
         seconds_left,
         trace_id: job.trace_id,
     })
+}
+
+/// Refuses an image that is not among those that sandboxes may be made from. While none is named, each may be.
+async fn must_be_allowed(app: &App, image: &str) -> Result<(), Error> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let allowed = cynode_db::agents::images(&mut conn).await?;
+    if allowed.is_empty() || allowed.iter().any(|there| there == image) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("the image `{image}` is not among those that are allowed")))
 }
 
 /// What the last attempt got wrong.

@@ -7,7 +7,7 @@ mod worker;
 use cynode_core::{
     events::EventKind,
     ids::{ChannelId, NotificationId, ProjectId, UserId},
-    notices::{ChannelKind, ChannelScope, NoticeState, TOLD},
+    notices::{ChannelKind, ChannelScope, NoticeState, TEST, TOLD},
     roles::Role,
 };
 use cynode_db::{
@@ -38,6 +38,9 @@ pub const ALLOW_PRIVATE: &str = "notifications.allow_private";
 
 /// Most channels that one person makes.
 const MOST_CHANNELS: i64 = 50;
+
+/// Most notices in an hour that one person sends by hand: they go wherever a channel leads, in the installation's name.
+const MOST_TESTS: i32 = 10;
 
 /// How long a webhook's old secret signs beside the new one.
 const ROTATION: Duration = Duration::days(1);
@@ -356,6 +359,17 @@ pub async fn update_channel(
     Ok(ChannelWithSecret { channel: view(channel), secret })
 }
 
+/// Switches off the channels of a user's own, since whoever made them may not have been that user.
+pub(crate) async fn switch_off_those_of(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+    let (now, why) = (ctx.now, "an admin set a new password: switch it on if it is yours");
+    let off = notices::disable_those_of(ctx.conn(), user, why, now).await?;
+    for channel in &off {
+        notices::give_up(ctx.conn(), channel.id, "the channel was switched off").await?;
+        changed(ctx, channel, "changed").await?;
+    }
+    Ok(off.len())
+}
+
 /// Removes a channel with everything that was to be told by it.
 #[tracing::instrument(name = "app.notices.remove_channel", skip_all, fields(channel.id = %id))]
 pub async fn remove_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
@@ -373,10 +387,20 @@ pub async fn try_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationVie
     if !channel.enabled {
         return Err(Error::Conflict("the channel is switched off"));
     }
+    not_too_often(ctx).await?;
     let (new, trace, now) = (NotificationId::from_uuid(ctx.uuid()), ctx.trace, ctx.now);
     notices::queue_test(ctx.conn(), new, id, trace, now).await?;
     ctx.has_told();
     one(ctx, new).await
+}
+
+/// Counts a notice that a person sends by hand, and refuses one too many.
+async fn not_too_often(ctx: &mut Ctx) -> Result<(), Error> {
+    let (user, now, hour) = (ctx.caller()?.user, ctx.now, Duration::HOUR);
+    let since = notices::count_test(ctx.conn(), user, now, now - hour, MOST_TESTS).await?;
+    let Some(since) = since else { return Ok(()) };
+    let after = (since + hour - now).unsigned_abs();
+    Err(Error::TooOften { what: "channels are tried at most ten times in an hour", after })
 }
 
 async fn one(ctx: &mut Ctx, id: NotificationId) -> Result<NotificationView, Error> {
@@ -444,6 +468,10 @@ pub async fn replay(ctx: &mut Ctx, id: NotificationId) -> Result<NotificationVie
     }
     if !channel.enabled {
         return Err(Error::Conflict("the channel is switched off"));
+    }
+    // What did not arrive may be told as often as it takes.
+    if found.kind == TEST || found.state == NoticeState::Sent {
+        not_too_often(ctx).await?;
     }
     notices::replay(ctx.conn(), id).await?;
     ctx.has_told();

@@ -47,16 +47,19 @@ fn verify(password: &[u8], stored: &str) -> bool {
     Output::new(&output).is_ok_and(|output| output == *expected)
 }
 
-/// Hashing takes a core and 19 MiB while it lasts; it is done one at a time, and a bounded number may wait.
+/// Hashing takes a core and 19 MiB while it lasts; it is done one at a time, and a bounded number may wait. Strangers who
+/// want to log in wait in places of their own, so that they cannot take those of callers who are known.
 #[derive(Clone)]
 pub(crate) struct Hashing {
-    places: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
+    known: Arc<Semaphore>,
     turn: Arc<Semaphore>,
 }
 
 impl Default for Hashing {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(32)), turn: Arc::new(Semaphore::new(1)) }
+        let places = |number| Arc::new(Semaphore::new(number));
+        Self { strangers: places(32), known: places(32), turn: places(1) }
     }
 }
 
@@ -86,13 +89,14 @@ impl App {
         self.hash_password(password).await
     }
 
-    /// Hashes a password that obeys the rule: 12 to 256 characters. No connection is held meanwhile.
+    /// Hashes a password that obeys the rule: 12 to 256 characters, for a caller who is known. No connection is held
+    /// meanwhile.
     pub async fn hash_password(&self, password: &SecretText) -> Result<HashedPassword, Error> {
         if !(12..=256).contains(&password.0.chars().count()) {
             return Err(Error::Invalid("a password has 12 to 256 characters".into()));
         }
         let (password, salt) = (password.0.clone(), self.environment().bytes::<16>());
-        let hash = self.on_a_hashing_thread(move || {
+        let hash = self.on_a_hashing_thread(self.hashing().known, move || {
             let output = hash(password.as_bytes(), &salt, Params::default()).ok()?;
             phc(&output, &salt)
         });
@@ -107,7 +111,7 @@ impl App {
         stored: Option<String>,
     ) -> Result<bool, Error> {
         let password = password.0.clone();
-        self.on_a_hashing_thread(move || {
+        self.on_a_hashing_thread(self.hashing().strangers, move || {
             let known = stored.is_some();
             let good = verify(password.as_bytes(), stored.as_deref().unwrap_or(NOBODY));
             known && good
@@ -117,9 +121,10 @@ impl App {
 
     async fn on_a_hashing_thread<T: Send + 'static>(
         &self,
+        places: Arc<Semaphore>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let Hashing { places, turn } = self.hashing();
+        let turn = self.hashing().turn;
         // A flood of logins must not queue for ever in front of the person who knows the password.
         let place = places.try_acquire_owned().map_err(|_| Error::Busy)?;
         let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;

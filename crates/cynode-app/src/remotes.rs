@@ -199,7 +199,7 @@ pub async fn set(
     let mut missing = Vec::new();
     let (mut login, mut head) = (None, None);
     if body.check.unwrap_or(true) {
-        login = asked(forge.as_ref(), &mut missing).await?;
+        login = asked(forge.as_ref(), &body.repository, &mut missing).await;
         let credential = Some(git::Credential::new(wish.kind, wish.credential.clone()));
         let (url, private) = (wish.url.clone(), wish.private);
         let from = git::Remote { url, credential, files: false, private };
@@ -227,13 +227,13 @@ struct Found {
     missing: Vec<String>,
 }
 
-/// Whose token it is and whether it may write; what stands in the way goes to the list.
-async fn asked(forge: &dyn Forge, missing: &mut Vec<String>) -> Result<Option<String>, Error> {
+/// Whose token it is, whether it may write, and whether it is told who else may; what stands in the way goes to the list.
+async fn asked(forge: &dyn Forge, repository: &str, missing: &mut Vec<String>) -> Option<String> {
     let login = match forge.whoami().await {
         Ok(login) => login,
         Err(error) => {
             missing.push(format!("the forge does not say whose token it is: {error}"));
-            return Ok(None);
+            return None;
         }
     };
     match forge.may_write(&login).await {
@@ -242,7 +242,14 @@ async fn asked(forge: &dyn Forge, missing: &mut Vec<String>) -> Result<Option<St
             .push(format!("`{login}` may not write to the repository: no branch can be pushed")),
         Err(error) => missing.push(format!("whether `{login}` may write is not known: {error}")),
     }
-    Ok(Some(login))
+    // What one may oneself every forge says; of others some tell only admins.
+    let owner = repository.split('/').next().unwrap_or_default();
+    if let Err(ForgeError::Refused(why)) = forge.may_write(owner).await {
+        missing.push(format!(
+            "`{login}` is not told who else may write, so nobody else's issues and remarks are taken: {why}"
+        ));
+    }
+    Some(login)
 }
 
 /// Whether two addresses are of one host.
@@ -370,7 +377,13 @@ async fn store(
     };
     let credential = seal("credential", &wish.credential)?;
     let webhook_secret = seal("webhook", &wish.webhook_secret)?;
-    let same = before.filter(|it| it.forge == body.forge && it.repository == body.repository);
+    // The same name on another host is another repository: its issues have times of their own.
+    let same = before.filter(|it| {
+        it.forge == body.forge
+            && it.repository == body.repository
+            && same_host(&it.url, &wish.url)
+            && same_host(&it.api, &wish.api)
+    });
     // All open issues that are wanted are looked at once, the old ones as well.
     let issues_since = same.as_ref().map_or(time::OffsetDateTime::UNIX_EPOCH, |it| {
         let wants = |label: &Option<String>, us: bool, anyone: bool| (label.clone(), us, anyone);

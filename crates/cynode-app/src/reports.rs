@@ -8,7 +8,7 @@ use cynode_core::{
 };
 use cynode_db::{
     agents::{self, NewVerification, Report, Speaker},
-    handoffs::{self, Kept},
+    handoffs::{self, Kept, Questions},
 };
 use cynode_policy::agents::Agent;
 use cynode_wire::{
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::{App, Ctx, Error, context::Told, environment::derived, handoffs::Subject};
 
-/// Most questions of one job that the project manager is asked; whoever asks for a person is always heard.
+/// Most questions of one job that the project manager is asked, and most for which a person is asked beside them.
 const MOST_QUESTIONS: i64 = 10;
 
 /// Most bytes of data that go with a report or a checkpoint.
@@ -165,8 +165,17 @@ pub async fn report(
     Ok(id)
 }
 
-/// Hands a question off: one of an agent at a time, and not without end. The rest is kept, and comes in its turn. No model is needed to
-/// ask a person, so that does not wait.
+/// Whether a job may ask one thing more now. No model is needed to ask a person, so that waits for no other question; only for the
+/// one before that asks for a person too.
+const fn may_ask(asked: Questions, of_people: bool) -> bool {
+    if of_people {
+        asked.of_people_open == 0 && asked.of_people < MOST_QUESTIONS
+    } else {
+        asked.open == 0 && asked.all < MOST_QUESTIONS
+    }
+}
+
+/// Hands a question off: one of an agent at a time, and not without end. The rest is kept, and comes in its turn.
 async fn ask(ctx: &mut Ctx, job: JobId, subject: Subject, report: ReportView) -> Result<(), Error> {
     let id = report.report_id;
     if let Some(same) =
@@ -174,8 +183,8 @@ async fn ask(ctx: &mut Ctx, job: JobId, subject: Subject, report: ReportView) ->
     {
         return Ok(handoffs::asks(ctx.conn(), same, id).await?);
     }
-    let (all, open) = handoffs::reports_of_job(ctx.conn(), job).await?;
-    if report.kind != ReportKind::RequestHumanInput && (open > 0 || all >= MOST_QUESTIONS) {
+    let asked = handoffs::reports_of_job(ctx.conn(), job).await?;
+    if !may_ask(asked, report.kind == ReportKind::RequestHumanInput) {
         return Ok(());
     }
     let request = HandoffRequest::Report { report };
@@ -186,7 +195,11 @@ async fn ask(ctx: &mut Ctx, job: JobId, subject: Subject, report: ReportView) ->
 /// Hands off what an agent asked while the question that has ended was open. Its job's questions are locked.
 pub(crate) async fn ask_next(ctx: &mut Ctx, ended: &Kept) -> Result<(), Error> {
     let Some(job) = ended.job else { return Ok(()) };
-    let Some(report) = handoffs::unasked(ctx.conn(), job).await? else { return Ok(()) };
+    let asked = handoffs::reports_of_job(ctx.conn(), job).await?;
+    // What may not be asked now must not stand before what may.
+    let (of_people, others) = (may_ask(asked, true), may_ask(asked, false));
+    let report = handoffs::unasked(ctx.conn(), job, of_people, others).await?;
+    let Some(report) = report else { return Ok(()) };
     let subject = Subject {
         user: ended.user,
         project: ended.project,
@@ -250,13 +263,14 @@ pub async fn images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
     Ok(agents::images(ctx.conn()).await?)
 }
 
-/// Adds an image. People need the role of an admin; for the project manager a person has switched it on.
+/// Adds an image. People need the role of an admin; for the project manager a person has switched it on, and whoever it works for
+/// must be an operator still.
 #[tracing::instrument(name = "app.reports.add_image", skip_all)]
 pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
-    let caller = ctx.caller()?;
-    if caller.bounds.is_none() {
-        ctx.require(Role::Admin)?;
-    }
+    let caller = match ctx.caller()?.bounds {
+        Some(bounds) => ctx.require_in(bounds.project, Role::Operator).await?,
+        None => ctx.require(Role::Admin)?,
+    };
     let good = (1..=300).contains(&image.len())
         && image.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@".contains(&b));
     if !good {

@@ -70,6 +70,9 @@ const AT_ONCE: usize = 8;
 /// How many people fetch at once: each may read as slowly as they like, and has a git waiting for them.
 const FETCHES: usize = 16;
 
+/// How many bring commits from forges at once: one that does not answer must not keep a place of those who work here.
+const MIRRORS: usize = 16;
+
 /// How long one more waits for a place.
 const FOR_A_PLACE: Duration = Duration::from_secs(10);
 
@@ -117,6 +120,7 @@ pub struct Repositories {
     directory: PathBuf,
     places: Arc<Semaphore>,
     fetches: Arc<Semaphore>,
+    mirrors: Arc<Semaphore>,
     feeding: TaskTracker,
 }
 
@@ -192,8 +196,9 @@ impl Repositories {
     /// Repositories below a directory.
     pub fn new(directory: PathBuf) -> Self {
         let feeding = TaskTracker::new();
-        let [places, fetches] = [AT_ONCE, FETCHES].map(|most| Arc::new(Semaphore::new(most)));
-        Self { directory, places, fetches, feeding }
+        let [places, fetches, mirrors] =
+            [AT_ONCE, FETCHES, MIRRORS].map(|most| Arc::new(Semaphore::new(most)));
+        Self { directory, places, fetches, mirrors, feeding }
     }
 
     /// A place for somebody who fetches. Jobs are as many as nodes have taken, people as many as like to.
@@ -415,7 +420,7 @@ impl Repositories {
     ) -> Result<String, GitError> {
         use cynode_forge::git;
         let directory = self.make(project).await?;
-        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let _place = self.mirrors.acquire().await.map_err(std::io::Error::other)?;
         git::fetch(&directory, remote, branch).await.map_err(|error| match error {
             git::GitError::Refused(why) => GitError::Refused(why),
             git::GitError::Failed(why) => GitError::Failed(why),

@@ -1,6 +1,10 @@
 //! Logging in and out, and who is behind a token.
 
-use cynode_core::{accounts::Credential, events::EventKind, ids::SessionId};
+use cynode_core::{
+    accounts::Credential,
+    events::EventKind,
+    ids::{SessionId, UserId},
+};
 use cynode_db::{Conn, DbError, Pool, accounts, authentication};
 use cynode_wire::accounts::{Login, MeView, SessionView};
 use serde_json::json;
@@ -73,13 +77,19 @@ impl App {
 /// repeat, and its answer is a secret that is not kept.
 #[tracing::instrument(name = "app.sessions.login", skip_all)]
 pub async fn login(app: &App, request: &Request, body: &Login) -> Result<SessionView, Error> {
-    let mut ctx = app.open(request).await?;
-    let found = accounts::login(ctx.conn(), &body.handle).await?;
-    // The connection goes back while the password is hashed.
-    drop(ctx);
-    let (user, stored) = found.unzip();
-    let good = app.verify_password(&body.password, stored.clone()).await?;
-    let (user, stored) = user.zip(stored).filter(|_| good).ok_or(Error::Unauthenticated)?;
+    let (guesses, now) = (&app.shared().guesses, app.environment().now());
+    // Before anything else is done for whoever guesses.
+    let wrong = guesses.begin(&body.handle, now).map_err(|after| Error::TooOften {
+        what: "too many wrong passwords for this handle",
+        after,
+    })?;
+    let checked = known(app, request, body, wrong).await;
+    match &checked {
+        Ok(Some(_)) => guesses.right(&body.handle),
+        Ok(None) => {}
+        Err(_) => guesses.take_back(&body.handle),
+    }
+    let (user, stored) = checked?.ok_or(Error::Unauthenticated)?;
 
     let mut ctx = app.open(request).await?;
     // Meanwhile the password may have been changed or the account switched off, which ended its sessions.
@@ -95,6 +105,28 @@ pub async fn login(app: &App, request: &Request, body: &Login) -> Result<Session
     let user = accounts::user(ctx.conn(), user).await?.ok_or(Error::Unauthenticated)?;
     ctx.commit().await?;
     Ok(SessionView { token, expires_at, user: user.into() })
+}
+
+/// The user with that handle and that password, and its hash. The log tells of a password that is wrong, the `wrong`th in a
+/// row then.
+async fn known(
+    app: &App,
+    request: &Request,
+    body: &Login,
+    wrong: u32,
+) -> Result<Option<(UserId, String)>, Error> {
+    let mut ctx = app.open(request).await?;
+    let found = accounts::login(ctx.conn(), &body.handle).await?;
+    // The connection goes back while the password is hashed.
+    drop(ctx);
+    let (user, stored) = found.unzip();
+    let good = app.verify_password(&body.password, stored.clone()).await?;
+    if !good {
+        // Of a handle that nobody has nothing is written down: it may be a password in the wrong place.
+        let user = user.map(tracing::field::display);
+        tracing::warn!(event = "login.refused", user.id = user, wrong, "a password was wrong");
+    }
+    Ok(user.zip(stored).filter(|_| good))
 }
 
 /// Ends the caller's session. A program's key has no session; it is revoked instead.

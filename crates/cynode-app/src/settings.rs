@@ -11,7 +11,7 @@ use cynode_core::{
 use cynode_db::settings;
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error, context::Told, gate, handoffs, inference, notices, sweep};
+use crate::{Ctx, Error, artifacts, context::Told, gate, handoffs, inference, notices, sweep};
 
 /// What a setting holds.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +27,13 @@ enum Kind {
 }
 
 /// Every setting that somebody reads, and what it holds. Another would be written and never looked at.
-static KNOWN: [(&str, Kind); 12] = [
+static KNOWN: [(&str, Kind); 13] = [
     (AUTHOR_SETTING, Kind::Author),
     (gate::CALLS_PER_SECOND, Kind::Number(1, 1_000_000)),
     (gate::CALLS_PER_TASK_HOUR, Kind::Number(1, 1_000_000)),
     (gate::IDENTICAL_CALLS, Kind::Number(1, 1_000_000)),
     (gate::IMAGES, Kind::Switch),
+    (artifacts::TASK_BYTES, Kind::Number(1, 1 << 50)),
     (handoffs::ANALYSTS, Kind::Number(0, 1000)),
     (inference::CALLS, Kind::Number(1, 2_147_483_647)),
     (inference::PER_MINUTE, Kind::Number(1, i64::MAX)),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 pub use cynode_db::skills::Skill;
 
-use crate::{Ctx, Error, context::Told};
+use crate::{App, Ctx, Error, context::Told, inference};
 
 /// Most bytes of a skill.
 const MOST_BYTES: usize = 64 * 1024;
@@ -41,6 +41,23 @@ pub fn summary(skill: &Skill) -> SkillSummary {
 /// A skill, as people see it.
 pub fn view(skill: &Skill) -> SkillView {
     SkillView { summary: summary(skill), body: skill.body.clone() }
+}
+
+/// Takes the secrets that we know or recognise out of a skill, before it is stored and given to agents. For whoever has no
+/// transaction open yet.
+pub async fn without_secrets(
+    app: &App,
+    description: &mut String,
+    body: &mut String,
+) -> Result<(), Error> {
+    // A process without a way to models holds no secrets of theirs and no rules.
+    if app.models().is_err() {
+        return Ok(());
+    }
+    for text in [description, body] {
+        *text = inference::redacted(app, std::mem::take(text)).await?;
+    }
+    Ok(())
 }
 
 /// Writes a new skill, as a person asks for it.

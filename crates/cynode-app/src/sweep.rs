@@ -3,7 +3,10 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use cynode_core::events::EventKind;
+use cynode_core::{
+    events::EventKind,
+    ids::{JobId, TaskId, WaitId},
+};
 use cynode_db::{DbError, jobs, settings, waits, workflow};
 use cynode_wire::workflow::Resolution;
 use futures::{StreamExt, stream};
@@ -12,13 +15,16 @@ use tokio_util::sync::CancellationToken;
 
 pub use cynode_db::workflow::Due;
 
-use crate::{App, Error, Request, context::Told, error::complain};
+use crate::{App, Ctx, Error, Request, context::Told, error::complain};
 
 /// Most runs, jobs or waits taken at once.
 const BATCH: i64 = 100;
 
 /// Most runs told of at the same moment.
 const AT_ONCE: usize = 32;
+
+/// How long the sweep waits for a row that somebody else holds: it comes by again, and others wait behind it.
+const WAIT_MS: u32 = 250;
 
 /// Smallest fleet that is judged as a whole: of two workers one may well be dead.
 const FLEET: i64 = 3;
@@ -116,14 +122,17 @@ pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
     let anyway = !overdue.is_empty()
         && settings::get(&mut conn, &key).await?.is_some_and(|set| set.value == json!(true));
     drop(conn);
-    crate::handoffs::sweep(app, &request, BATCH).await?;
-    crate::inference::pause_parked(app, &request, BATCH).await?;
+    // What fails or is held by somebody is left for the next turn: nothing behind it has to wait. Without a database it is over.
+    if let Err(error) = crate::handoffs::sweep(app, &request, BATCH).await {
+        complain(&error, "silent handoffs could not be looked after");
+    }
+    if let Err(error) = crate::inference::pause_parked(app, &request, BATCH).await {
+        complain(&error, "parked tasks could not be looked after");
+    }
     for (wait, task) in expired {
-        let mut ctx = app.open(&request).await?;
-        workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
-        if waits::resolve(ctx.conn(), wait, Resolution::Expired, None, None).await? {
-            ctx.wake(task);
-            app.commit(ctx).await?;
+        let ctx = open(app, &request).await?;
+        if let Err(error) = end_wait(app, ctx, wait, task).await {
+            complain(&error, "a wait whose time is over could not be ended");
         }
     }
     let halted = !overdue.is_empty()
@@ -137,14 +146,37 @@ pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
         return Ok(true);
     }
     for (job, task) in overdue {
-        let mut ctx = app.open(&request).await?;
-        if jobs::lose(ctx.conn(), job, task).await? {
-            ctx.wake(task);
-            app.commit(ctx).await?;
-            tracing::warn!(event = "job.lost", job.id = %job, task.id = %task, "nothing was heard of a job");
+        let ctx = open(app, &request).await?;
+        if let Err(error) = lose(app, ctx, job, task).await {
+            complain(&error, "a job of which nothing is heard could not be given up");
         }
     }
     Ok(false)
+}
+
+/// A transaction that does not wait long for what somebody else holds.
+pub(crate) async fn open(app: &App, request: &Request) -> Result<Ctx, Error> {
+    let mut ctx = app.open(request).await?;
+    workflow::wait_at_most(ctx.conn(), WAIT_MS).await?;
+    Ok(ctx)
+}
+
+async fn end_wait(app: &App, mut ctx: Ctx, wait: WaitId, task: TaskId) -> Result<(), Error> {
+    workflow::wake(ctx.conn(), &[task.as_uuid()]).await?;
+    if waits::resolve(ctx.conn(), wait, Resolution::Expired, None, None).await? {
+        ctx.wake(task);
+        app.commit(ctx).await?;
+    }
+    Ok(())
+}
+
+async fn lose(app: &App, mut ctx: Ctx, job: JobId, task: TaskId) -> Result<(), Error> {
+    if jobs::lose(ctx.conn(), job, task).await? {
+        ctx.wake(task);
+        app.commit(ctx).await?;
+        tracing::warn!(event = "job.lost", job.id = %job, task.id = %task, "nothing was heard of a job");
+    }
+    Ok(())
 }
 
 async fn tell_of_halt(

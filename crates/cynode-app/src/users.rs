@@ -1,7 +1,7 @@
 //! Accounts of people.
 
 use cynode_core::{
-    accounts::{User, UserState},
+    accounts::{Credential, User, UserState},
     events::EventKind,
     ids::UserId,
     roles::Role,
@@ -13,7 +13,7 @@ use cynode_wire::{
 };
 use serde_json::json;
 
-use crate::{Ctx, Error, HashedPassword, context::Told};
+use crate::{Ctx, Error, HashedPassword, api_keys, context::Told, notices};
 
 /// Makes an account.
 #[tracing::instrument(name = "app.users.create", skip_all)]
@@ -76,6 +76,9 @@ pub async fn list(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error>
 }
 
 /// Changes an account. The last admin can neither be switched off nor lose the role.
+///
+/// A password that an admin sets for somebody puts out whoever else got in as that user: sessions, API keys and channels,
+/// whose links answer without a credential. Whoever changes their own stays logged in here and keeps the rest unless asked.
 #[tracing::instrument(name = "app.users.update", skip_all, fields(user.id = %id))]
 pub async fn update(
     ctx: &mut Ctx,
@@ -83,7 +86,7 @@ pub async fn update(
     body: UpdateUser,
     password: Option<HashedPassword>,
 ) -> Result<User, Error> {
-    ctx.require(Role::Admin)?;
+    let caller = ctx.require(Role::Admin)?;
     let now = ctx.now;
     let role = body.role.map(Option::<Role>::from);
     let weakened = body.active == Some(false) || role.is_some_and(|role| role != Some(Role::Admin));
@@ -103,14 +106,24 @@ pub async fn update(
     if let Some(password) = &password {
         accounts::set_password(ctx.conn(), id, password.as_str(), now).await?;
     }
+    let own = caller.user == id;
     if password.is_some() || body.active == Some(false) {
-        accounts::end_sessions(ctx.conn(), id, now).await?;
+        let kept = match caller.credential {
+            Credential::Session(session) if own => Some(session),
+            _ => None,
+        };
+        accounts::end_sessions(ctx.conn(), id, kept, now).await?;
     }
+    let reset = password.is_some() && !own;
+    let keys = if reset || body.revoke_keys { api_keys::revoke_all(ctx, id).await? } else { 0 };
+    let channels = if reset { notices::switch_off_those_of(ctx, id).await? } else { 0 };
     let data = json!({
         "user_id": id,
         "active": body.active,
         "role": role,
         "password_changed": password.is_some(),
+        "keys_revoked": keys,
+        "channels_switched_off": channels,
     });
     ctx.record(Told::new(EventKind::UserUpdated, data).about(id)).await?;
     Ok(User { role: role.unwrap_or(user.role), ..user })

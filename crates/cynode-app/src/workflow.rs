@@ -26,7 +26,7 @@ use cynode_db::{
     workflow::{self, Claimant, Counters, Granted, Lease, Resting, Standing, Step},
 };
 use cynode_wire::workflow::{
-    Checkpoint, LeaseRef, LeaseView, NewWait, NextStep, Position, RenewLease, Resolution,
+    Checkpoint, Effect, LeaseRef, LeaseView, NewWait, NextStep, Position, RenewLease, Resolution,
     ResumeWorkflow, Resumed, RunState, StartStatus, StartWorkflow, Started, TaskContext,
 };
 use serde_json::json;
@@ -493,7 +493,10 @@ async fn store_all(ctx: &mut Ctx, body: &Checkpoint, next: Next) -> Result<Posit
         return Err(Error::Fenced("a person has said something meanwhile"));
     }
     ctx.trace = counters.trace;
+    // Also a unit that failed and for which less is planned: what comes in its place is tried from the first attempt on.
+    let failed = body.effects.iter().any(|effect| matches!(effect, Effect::FailUnit { .. }));
     if body.verdict == Verdict::Redo
+        || (body.verdict == Verdict::Revise && failed)
         || body.wait.as_ref().is_some_and(|wait| wait.reason == WaitReason::Retry)
     {
         workflow::count_retry(ctx.conn(), id).await?;

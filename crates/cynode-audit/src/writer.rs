@@ -45,6 +45,9 @@ pub struct Options {
     pub writer: String,
     /// How many records a chain has before the next one is begun.
     pub chain_records: u64,
+    /// How old a chain with records may be when the next record comes, before the next one is begun:
+    /// only a chain that has ended can be removed when its time is over.
+    pub chain_age: Duration,
     /// How many records may wait for the store before calls are refused.
     pub max_backlog: usize,
     /// How long a record that nobody waits for may stay off the disk.
@@ -72,6 +75,7 @@ impl Options {
         Self {
             writer: writer.into(),
             chain_records: 65_536,
+            chain_age: Duration::from_hours(24),
             max_backlog: 100_000,
             lazy_sync: Duration::from_millis(50),
             batch: 500,
@@ -328,7 +332,7 @@ impl Inner {
         let encoded = encode(&entry);
         let mut book = self.book();
         book.admit(&entry, self.options.max_backlog)?;
-        if book.is_chain_full(self.options.chain_records) {
+        if book.is_chain_over(&self.options) {
             self.rotate(&mut book);
         }
         let ticket = book.write(entry, &encoded).inspect_err(|_| self.tell_if_broken(&book))?;

@@ -202,6 +202,18 @@ pub async fn set_password(
     Ok(())
 }
 
+/// When the user's password was set; `None` without one.
+pub async fn password_changed_at(
+    conn: &mut Conn,
+    user: UserId,
+) -> Result<Option<OffsetDateTime>, DbError> {
+    let changed = sqlx::query_scalar!(
+        "SELECT changed_at FROM password_credentials WHERE user_id = $1",
+        user.as_uuid(),
+    );
+    Ok(changed.fetch_optional(conn).await?)
+}
+
 /// The user of that handle and the hash of their password, if the account may be used.
 pub async fn login(conn: &mut Conn, handle: &Handle) -> Result<Option<(UserId, String)>, DbError> {
     let row = sqlx::query!(
@@ -278,20 +290,45 @@ pub async fn end_session(
     Ok(())
 }
 
-/// Ends every session of a user.
+/// Ends every session of a user, but for `kept`.
 pub async fn end_sessions(
     conn: &mut Conn,
     user: UserId,
+    kept: Option<SessionId>,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE user_sessions SET ended_at = $2 WHERE user_id = $1 AND ended_at IS NULL",
+        "
+        UPDATE user_sessions SET ended_at = $2
+        WHERE user_id = $1 AND ended_at IS NULL AND ($3::uuid IS NULL OR session_id <> $3)
+        ",
         user.as_uuid(),
         now,
+        kept.map(SessionId::as_uuid),
     )
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Removes sessions that were over before then, up to a number of them. Gives how many.
+#[tracing::instrument(name = "db.accounts.forget_sessions", skip_all)]
+pub async fn forget_sessions(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    limit: i64,
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "
+        DELETE FROM user_sessions
+        WHERE session_id = ANY (ARRAY(SELECT session_id FROM user_sessions WHERE expires_at < $1 LIMIT $2))
+        ",
+        before,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
 }
 
 struct ApiKeyRow {
@@ -388,6 +425,26 @@ pub async fn revoke_api_key(
     .await?
     .map(ApiKey::try_from)
     .transpose()
+}
+
+/// Revokes every key of a user; gives those that were not revoked before.
+pub async fn revoke_api_keys(
+    conn: &mut Conn,
+    user: UserId,
+    now: OffsetDateTime,
+) -> Result<Vec<ApiKeyId>, DbError> {
+    let revoked = sqlx::query_scalar!(
+        "
+        UPDATE api_keys SET revoked_at = $2
+        WHERE user_id = $1 AND revoked_at IS NULL
+        RETURNING api_key_id
+        ",
+        user.as_uuid(),
+        now,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(revoked.into_iter().map(ApiKeyId::from_uuid).collect())
 }
 
 /// Whose key it is.

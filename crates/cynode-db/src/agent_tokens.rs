@@ -321,3 +321,26 @@ pub async fn of_job(conn: &mut Conn, job: JobId) -> Result<Option<AgentTokenId>,
     );
     Ok(found.fetch_optional(conn).await?.map(AgentTokenId::from_uuid))
 }
+
+/// Removes tokens that were over before then, with the last word of their agents, up to a number of them. Those of a task that
+/// goes on stay, for where its agents were, and so do those whose questions still wait. Gives how many.
+#[tracing::instrument(name = "db.agent_tokens.forget", skip_all)]
+pub async fn forget(conn: &mut Conn, before: OffsetDateTime, limit: i64) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "
+        DELETE FROM agent_tokens WHERE agent_token_id = ANY (ARRAY(
+            SELECT t.agent_token_id FROM agent_tokens t
+            WHERE t.expires_at < $1
+                AND NOT EXISTS (SELECT FROM tasks k WHERE k.task_id = t.task_id AND k.state IN ('queued', 'running'))
+                AND NOT EXISTS (SELECT FROM approvals a
+                    WHERE a.agent_token_id = t.agent_token_id AND a.state IN ('asked', 'approved', 'refused'))
+            ORDER BY t.expires_at
+            LIMIT $2))
+        ",
+        before,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -89,6 +89,45 @@ pub async fn insert(conn: &mut Conn, artifact: &Artifact) -> Result<ArtifactId, 
     Ok(ArtifactId::from_uuid(id))
 }
 
+/// What there is of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// How many objects.
+    pub objects: i64,
+    /// How many bytes those have that are no larger than was asked for.
+    pub bytes: i64,
+    /// Whether one is there with that name and those bytes.
+    pub is_there: bool,
+}
+
+/// What there is of a task, and whether `name` with the bytes of `digest` is. Bytes are counted of objects that have `most`
+/// of them or fewer.
+#[tracing::instrument(name = "db.artifacts.stored", skip_all)]
+pub async fn stored(
+    conn: &mut Conn,
+    task: TaskId,
+    name: &str,
+    digest: &[u8; 32],
+    most: i64,
+) -> Result<Stored, DbError> {
+    let stored = sqlx::query_as!(
+        Stored,
+        r#"
+        SELECT count(*) AS "objects!",
+            least(coalesce(sum(size) FILTER (WHERE size <= $4), 0), 9223372036854775807)::bigint AS "bytes!",
+            coalesce(bool_or(name = $2 AND digest = $3), false) AS "is_there!"
+        FROM artifacts WHERE task_id = $1
+        "#,
+        task.as_uuid(),
+        name,
+        digest as &[u8],
+        most,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(stored)
+}
+
 /// One object.
 #[tracing::instrument(name = "db.artifacts.get", skip_all)]
 pub async fn get(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, DbError> {

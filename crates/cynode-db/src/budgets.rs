@@ -269,31 +269,55 @@ impl TryFrom<Row> for Ceiling {
     }
 }
 
-/// The ceilings of some scopes, or of all, in their present period.
-#[tracing::instrument(name = "db.budgets.list", skip_all)]
-pub async fn list(
+/// The ceilings of a scope, in their present period.
+#[tracing::instrument(name = "db.budgets.of", skip_all)]
+pub async fn of(
     conn: &mut Conn,
-    scopes: Option<&[BudgetScope]>,
+    scope: BudgetScope,
     now: OffsetDateTime,
 ) -> Result<Vec<Ceiling>, DbError> {
-    let (kinds, ids): (Vec<_>, Vec<_>) =
-        scopes.unwrap_or_default().iter().copied().map(columns).unzip();
+    let (kind, id) = columns(scope);
     let rows = sqlx::query_as!(
         Row,
         r#"
         SELECT b.budget_id, b.scope_type, b.scope_id, b.period, b.max_cost_micros, b.max_tokens,
-            budget_period(b.period, $4) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            budget_period(b.period, $3) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
             coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
             coalesce(c.held_tokens, 0) AS "held_tokens!"
         FROM budgets b
-        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $4)
-        WHERE $1 OR (b.scope_type, b.scope_id) IN (SELECT * FROM unnest($2::text[], $3::uuid[]))
-        ORDER BY b.scope_type, b.scope_id, b.period
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $3)
+        WHERE b.scope_type = $1 AND b.scope_id = $2
+        ORDER BY b.period
+        "#,
+        kind,
+        id,
+        now,
+    );
+    rows.fetch_all(conn).await?.into_iter().map(Ceiling::try_from).collect()
+}
+
+/// All ceilings but those of tasks that have ended, in their present period. Those of tasks come last, so that the others are
+/// seen however many tasks there are.
+#[tracing::instrument(name = "db.budgets.list", skip_all)]
+pub async fn list(conn: &mut Conn, now: OffsetDateTime) -> Result<Vec<Ceiling>, DbError> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"
+        SELECT b.budget_id AS "budget_id!", b.scope_type AS "scope_type!", b.scope_id AS "scope_id!", b.period AS "period!",
+            b.max_cost_micros, b.max_tokens,
+            budget_period(b.period, $1) AS "since!", coalesce(c.spent_micros, 0) AS "spent_micros!",
+            coalesce(c.held_micros, 0) AS "held_micros!", coalesce(c.spent_tokens, 0) AS "spent_tokens!",
+            coalesce(c.held_tokens, 0) AS "held_tokens!"
+        FROM (
+            SELECT * FROM budgets WHERE scope_type IN ('installation', 'project', 'user')
+            UNION ALL
+            SELECT own.* FROM tasks t JOIN budgets own ON own.scope_type = 'task' AND own.scope_id = t.task_id
+            WHERE t.state IN ('queued', 'running')
+        ) AS b
+        LEFT JOIN budget_counters c ON c.budget_id = b.budget_id AND c.period_start = budget_period(b.period, $1)
+        ORDER BY b.scope_type = 'task', b.scope_type, b.scope_id, b.period
         LIMIT 1000
         "#,
-        scopes.is_none(),
-        &kinds as &[&str],
-        &ids,
         now,
     );
     rows.fetch_all(conn).await?.into_iter().map(Ceiling::try_from).collect()

@@ -2,7 +2,7 @@
 
 use cynode_core::{
     agents::ToolScope,
-    ids::{TaskId, UserId},
+    ids::{AgentTokenId, TaskId, UserId},
 };
 use cynode_policy::{
     catalogue::Override,
@@ -181,16 +181,64 @@ pub async fn delete_rule(conn: &mut Conn, name: &str) -> Result<bool, DbError> {
     Ok(done.rows_affected() > 0)
 }
 
-/// Takes up to `wanted` calls of a task's hour; fewer when the limit is near, none when it is reached. It must be called
+/// Whose hour a call counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// All agents of a task together.
+    Task(TaskId),
+    /// A token that is tied to no task.
+    Token(AgentTokenId),
+}
+
+/// Takes up to `wanted` calls of an hour; fewer when the limit is near, none when it is reached. It must be called
 /// inside a transaction, so that two who take at once take one after the other.
-#[tracing::instrument(name = "db.gate.take_quota", skip_all, fields(task.id = %task))]
+#[tracing::instrument(name = "db.gate.take_quota", skip_all)]
 pub async fn take_quota(
     conn: &mut Conn,
-    task: TaskId,
+    whose: Whose,
     hour: OffsetDateTime,
     wanted: i64,
     limit: i64,
 ) -> Result<i64, DbError> {
+    let (counted, taken) = match whose {
+        Whose::Task(task) => task_quota(conn, task, hour).await?,
+        Whose::Token(token) => token_quota(conn, token, hour).await?,
+    };
+    // A replica whose clock is behind counts in the hour that others have begun.
+    let before = if counted >= hour { taken } else { 0 };
+    let given = wanted.min(limit - before).max(0);
+    let (hour, taken) = (hour.max(counted), before + given);
+    match whose {
+        Whose::Task(task) => {
+            sqlx::query!(
+                "UPDATE call_quotas SET hour = $2, taken = $3 WHERE task_id = $1",
+                task.as_uuid(),
+                hour,
+                taken,
+            )
+            .execute(conn)
+            .await?
+        }
+        Whose::Token(token) => {
+            sqlx::query!(
+                "UPDATE token_quotas SET hour = $2, taken = $3 WHERE agent_token_id = $1",
+                token.as_uuid(),
+                hour,
+                taken,
+            )
+            .execute(conn)
+            .await?
+        }
+    };
+    Ok(given)
+}
+
+/// The hour of a task and what was taken of it, locked.
+async fn task_quota(
+    conn: &mut Conn,
+    task: TaskId,
+    hour: OffsetDateTime,
+) -> Result<(OffsetDateTime, i64), DbError> {
     sqlx::query!(
         "INSERT INTO call_quotas (task_id, hour, taken) VALUES ($1, $2, 0) ON CONFLICT (task_id) DO NOTHING",
         task.as_uuid(),
@@ -202,18 +250,29 @@ pub async fn take_quota(
         "SELECT hour, taken FROM call_quotas WHERE task_id = $1 FOR UPDATE",
         task.as_uuid(),
     )
-    .fetch_one(&mut *conn)
+    .fetch_one(conn)
     .await?;
-    // A replica whose clock is behind counts in the hour that others have begun.
-    let before = if row.hour >= hour { row.taken } else { 0 };
-    let given = wanted.min(limit - before).max(0);
+    Ok((row.hour, row.taken))
+}
+
+/// The hour of a token and what was taken of it, locked.
+async fn token_quota(
+    conn: &mut Conn,
+    token: AgentTokenId,
+    hour: OffsetDateTime,
+) -> Result<(OffsetDateTime, i64), DbError> {
     sqlx::query!(
-        "UPDATE call_quotas SET hour = $2, taken = $3 WHERE task_id = $1",
-        task.as_uuid(),
-        hour.max(row.hour),
-        before + given,
+        "INSERT INTO token_quotas (agent_token_id, hour, taken) VALUES ($1, $2, 0) ON CONFLICT (agent_token_id) DO NOTHING",
+        token.as_uuid(),
+        hour,
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
-    Ok(given)
+    let row = sqlx::query!(
+        "SELECT hour, taken FROM token_quotas WHERE agent_token_id = $1 FOR UPDATE",
+        token.as_uuid(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok((row.hour, row.taken))
 }

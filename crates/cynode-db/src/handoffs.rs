@@ -472,19 +472,36 @@ pub async fn one_question_at_a_time(conn: &mut Conn, job: JobId) -> Result<(), D
     Ok(())
 }
 
+/// How many reports of a job were handed off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Questions {
+    /// All of them.
+    pub all: i64,
+    /// Those that are still open.
+    pub open: i64,
+    /// Those that ask for a person.
+    pub of_people: i64,
+    /// Those that ask for a person and are still open.
+    pub of_people_open: i64,
+}
+
 /// How many reports of a job were handed off, and how many of them are still open.
 #[tracing::instrument(name = "db.handoffs.reports_of_job", skip_all)]
-pub async fn reports_of_job(conn: &mut Conn, job: JobId) -> Result<(i64, i64), DbError> {
-    let row = sqlx::query!(
+pub async fn reports_of_job(conn: &mut Conn, job: JobId) -> Result<Questions, DbError> {
+    let row = sqlx::query_as!(
+        Questions,
         r#"
-        SELECT count(*) AS "all!", count(*) FILTER (WHERE ended_at IS NULL) AS "open!"
-        FROM handoffs WHERE job_id = $1 AND kind = 'report'
+        SELECT count(*) AS "all!", count(*) FILTER (WHERE ended_at IS NULL) AS "open!",
+            count(*) FILTER (WHERE of_people) AS "of_people!",
+            count(*) FILTER (WHERE of_people AND ended_at IS NULL) AS "of_people_open!"
+        FROM (
+            SELECT ended_at, request -> 'report' ->> 'kind' = 'request_human_input' AS of_people
+            FROM handoffs WHERE job_id = $1 AND kind = 'report'
+        ) asked
         "#,
         job.as_uuid(),
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok((row.all, row.open))
+    );
+    Ok(row.fetch_one(conn).await?)
 }
 
 /// The open handoff of a job that asks the same in the same words.
@@ -522,18 +539,27 @@ pub async fn asks(conn: &mut Conn, id: HandoffId, report: Uuid) -> Result<(), Db
     Ok(())
 }
 
-/// The newest report of a job that asks and that no handoff asks, while the job runs.
+/// The newest report of a job that asks and that no handoff asks, while the job runs: of those that ask for a person, of the others, or
+/// of both.
 #[tracing::instrument(name = "db.handoffs.unasked", skip_all)]
-pub async fn unasked(conn: &mut Conn, job: JobId) -> Result<Option<ReportView>, DbError> {
+pub async fn unasked(
+    conn: &mut Conn,
+    job: JobId,
+    of_people: bool,
+    others: bool,
+) -> Result<Option<ReportView>, DbError> {
     let row = sqlx::query!(
         "
         SELECT r.report_id, r.agent_role, u.key, r.kind, r.summary, r.details, r.reported_at
         FROM agent_reports r JOIN jobs j ON j.job_id = r.job_id JOIN work_units u ON u.unit_id = j.unit_id
         WHERE r.job_id = $1 AND j.state = 'running' AND r.handoff_id IS NULL
-            AND r.kind IN ('work_blocked', 'needs_clarification', 'request_human_input')
+            AND (($2::boolean AND r.kind = 'request_human_input')
+                OR ($3::boolean AND r.kind IN ('work_blocked', 'needs_clarification')))
         ORDER BY r.reported_at DESC, r.report_id DESC LIMIT 1
         ",
         job.as_uuid(),
+        of_people,
+        others,
     )
     .fetch_optional(conn)
     .await?;

@@ -259,12 +259,18 @@ pub async fn report(conn: &mut Conn, id: NodeId, report: &NodeReport) -> Result<
     Ok(())
 }
 
-/// Notes that a node was heard of.
+/// Notes that a node was heard of, unless that was noted within the last moments. A time that is still to come is of a clock
+/// that was set back.
 #[tracing::instrument(name = "db.nodes.seen", skip_all)]
-pub async fn seen(conn: &mut Conn, id: NodeId) -> Result<(), DbError> {
+pub async fn seen(conn: &mut Conn, id: NodeId, noted_ms: i64) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE nodes SET last_seen_at = clock_timestamp() WHERE node_id = $1",
-        id.as_uuid()
+        "
+        UPDATE nodes SET last_seen_at = clock_timestamp()
+        WHERE node_id = $1
+            AND last_seen_at NOT BETWEEN clock_timestamp() - $2::bigint * interval '1 millisecond' AND clock_timestamp()
+        ",
+        id.as_uuid(),
+        noted_ms,
     )
     .execute(conn)
     .await?;
@@ -347,7 +353,12 @@ pub async fn has_newer_token(
 pub async fn to_place(conn: &mut Conn, silent_ms: i64) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
-        SELECT EXISTS (SELECT FROM jobs WHERE state = 'queued' AND for_nodes AND node_id IS NULL)
+        SELECT EXISTS (
+                SELECT FROM jobs
+                WHERE state = 'queued' AND for_nodes AND node_id IS NULL
+                    AND NOT EXISTS (SELECT FROM task_parks p
+                        WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
+            )
             OR EXISTS (
                 SELECT FROM nodes n JOIN jobs j USING (node_id)
                 WHERE j.state = 'queued' AND (n.state <> 'active'
@@ -386,7 +397,8 @@ pub async fn take_back(conn: &mut Conn, silent_ms: i64) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Queued jobs without a node and what they are to do, oldest first, behind a place in the queue.
+/// Queued jobs without a node and what they are to do, oldest first, behind a place in the queue. None is locked: most may fit
+/// nowhere, and are looked at again and again.
 #[tracing::instrument(name = "db.nodes.unplaced", skip_all)]
 pub async fn unplaced(
     conn: &mut Conn,
@@ -402,7 +414,6 @@ pub async fn unplaced(
                 WHERE p.task_id = jobs.task_id AND (p.until IS NULL OR p.until > clock_timestamp()))
         ORDER BY queued_at, job_id
         LIMIT $1
-        FOR UPDATE SKIP LOCKED
         "#,
         most,
         behind.map(|(queued_at, _)| queued_at),
@@ -414,20 +425,27 @@ pub async fn unplaced(
     Ok(rows.map(|row| (row.queued_at, JobId::from_uuid(row.job_id), row.work)).collect())
 }
 
-/// Places a job; the node has had its turn. Gives the number of the turn.
+/// Places a job; the node has had its turn. Gives the number of the turn; `None` when the job is not there to be placed any more, or
+/// somebody is about to change it: whoever places many waits for nobody.
 #[tracing::instrument(name = "db.nodes.place", skip_all, fields(job.id = %job, node.id = %node))]
-pub async fn place(conn: &mut Conn, job: JobId, node: NodeId) -> Result<i64, DbError> {
+pub async fn place(conn: &mut Conn, job: JobId, node: NodeId) -> Result<Option<i64>, DbError> {
     let turn = sqlx::query_scalar!(
         r#"
-        WITH placed AS (
-            UPDATE jobs SET node_id = $2 WHERE job_id = $1 AND state = 'queued'
+        WITH free AS MATERIALIZED (
+            SELECT job_id FROM jobs
+            WHERE job_id = $1 AND state = 'queued' AND node_id IS NULL
+            FOR UPDATE SKIP LOCKED
+        ), placed AS (
+            UPDATE jobs j SET node_id = $2 FROM free WHERE j.job_id = free.job_id RETURNING j.job_id
         )
-        UPDATE nodes SET turn = nextval('node_turns') WHERE node_id = $2 RETURNING turn
+        UPDATE nodes SET turn = nextval('node_turns')
+        WHERE node_id = $2 AND EXISTS (SELECT FROM placed)
+        RETURNING turn AS "turn!"
         "#,
         job.as_uuid(),
         node.as_uuid(),
     )
-    .fetch_one(conn)
+    .fetch_optional(conn)
     .await?;
     Ok(turn)
 }

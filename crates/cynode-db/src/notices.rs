@@ -375,6 +375,38 @@ pub async fn queue_test(
     Ok(())
 }
 
+/// Counts that a user tries a channel, at most so often since `before`. Gives since when it was too often.
+#[tracing::instrument(name = "db.notices.count_test", skip_all, fields(user.id = %user))]
+pub async fn count_test(
+    conn: &mut Conn,
+    user: UserId,
+    now: OffsetDateTime,
+    before: OffsetDateTime,
+    most: i32,
+) -> Result<Option<OffsetDateTime>, DbError> {
+    let counted = sqlx::query!(
+        "
+        INSERT INTO channel_tests AS t (user_id, since, tests) VALUES ($1, $2, 1)
+        ON CONFLICT (user_id) DO UPDATE SET
+            since = CASE WHEN t.since <= $3 THEN $2 ELSE t.since END,
+            tests = CASE WHEN t.since <= $3 THEN 1 ELSE t.tests + 1 END
+        WHERE t.since <= $3 OR t.tests < $4
+        ",
+        user.as_uuid(),
+        now,
+        before,
+        most,
+    )
+    .execute(&mut *conn)
+    .await?;
+    if counted.rows_affected() == 1 {
+        return Ok(None);
+    }
+    let since =
+        sqlx::query_scalar!("SELECT since FROM channel_tests WHERE user_id = $1", user.as_uuid());
+    Ok(Some(since.fetch_one(conn).await?))
+}
+
 /// Something that is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
@@ -461,7 +493,8 @@ impl TryFrom<Row> for Notification {
 const MOST_OF_A_CHANNEL: i64 = 4;
 
 /// Takes what is due to tell it, for so long. Nobody else gets it before; then it comes back by itself. Trying counts from
-/// here, so that a notice that kills whoever tells it is not tried for ever.
+/// here, so that a notice that kills whoever tells it is not tried for ever. Of each channel only
+/// what comes next is looked at, however long its row is.
 #[tracing::instrument(name = "db.notices.claim", skip_all)]
 pub async fn claim(
     conn: &mut Conn,
@@ -472,17 +505,24 @@ pub async fn claim(
     sqlx::query_as!(
         Row,
         r#"
-        WITH ranked AS (
-            SELECT n.notification_id, row_number() OVER (PARTITION BY n.channel_id ORDER BY n.due_at, n.notification_id)
-                + (SELECT count(*) FROM notifications o
-                    WHERE o.channel_id = n.channel_id AND o.state = 'pending' AND o.claim IS NOT NULL
-                        AND o.due_at > clock_timestamp()) AS place
-            FROM notifications n JOIN notification_channels c USING (channel_id)
-            WHERE n.state = 'pending' AND n.due_at <= clock_timestamp() AND c.enabled
-                AND (c.quiet_until IS NULL OR c.quiet_until <= clock_timestamp())
+        WITH next AS (
+            SELECT due.notification_id
+            FROM notification_channels c
+            CROSS JOIN LATERAL (
+                SELECT greatest($4::bigint - count(*), 0) AS places FROM notifications o
+                WHERE o.channel_id = c.channel_id AND o.state = 'pending' AND o.claim IS NOT NULL
+                    AND o.due_at > statement_timestamp()
+            ) AS free
+            CROSS JOIN LATERAL (
+                SELECT n.notification_id FROM notifications n
+                WHERE n.channel_id = c.channel_id AND n.state = 'pending' AND n.due_at <= statement_timestamp()
+                ORDER BY n.due_at, n.notification_id
+                LIMIT free.places
+            ) AS due
+            WHERE c.enabled AND (c.quiet_until IS NULL OR c.quiet_until <= statement_timestamp())
         ), taken AS (
-            SELECT n.notification_id FROM notifications n JOIN ranked r USING (notification_id)
-            WHERE r.place <= $4 AND n.state = 'pending' AND n.due_at <= clock_timestamp()
+            SELECT n.notification_id FROM notifications n
+            WHERE n.notification_id = ANY (ARRAY(SELECT next.notification_id FROM next)) AND n.state = 'pending' AND n.due_at <= statement_timestamp()
             ORDER BY n.due_at
             LIMIT $3
             FOR UPDATE OF n SKIP LOCKED
@@ -626,6 +666,33 @@ pub async fn disable(
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Switches off the channels of a user's own; gives those that were on.
+#[tracing::instrument(name = "db.notices.disable_those_of", skip_all, fields(user.id = %user))]
+pub async fn disable_those_of(
+    conn: &mut Conn,
+    user: UserId,
+    reason: &str,
+    now: OffsetDateTime,
+) -> Result<Vec<Channel>, DbError> {
+    sqlx::query_as!(
+        ChannelRow,
+        "
+        UPDATE notification_channels SET enabled = false, disabled_reason = $2, updated_at = $3
+        WHERE user_id = $1 AND enabled
+        RETURNING channel_id, user_id, project_id, name, kind, address, sealed, old_sealed, old_until, kinds,
+            min_gap_seconds, enabled, disabled_reason, created_by, created_at
+        ",
+        user.as_uuid(),
+        reason,
+        now,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Channel::try_from)
+    .collect()
 }
 
 /// Gives up what is still to be told by a channel that is off.

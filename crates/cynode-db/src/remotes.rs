@@ -127,7 +127,8 @@ pub async fn set(conn: &mut Conn, remote: &Remote) -> Result<(), DbError> {
             webhook_secret = excluded.webhook_secret, login = excluded.login, label = excluded.label,
             assign_to_us = excluded.assign_to_us, from_anyone = excluded.from_anyone, poll_seconds = excluded.poll_seconds,
             set_by = excluded.set_by, set_at = excluded.set_at, fetched_at = excluded.fetched_at,
-            issues_since = excluded.issues_since, private = excluded.private, failure = NULL, due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
+            issues_since = excluded.issues_since, private = excluded.private, failure = NULL, silent_looks = 0,
+            due_at = clock_timestamp(), lease_id = NULL, lease_until = NULL
         ",
         remote.project.as_uuid(),
         remote.forge.as_str(),
@@ -226,6 +227,7 @@ pub async fn move_head(
 }
 
 /// Takes the remote that has been due longest, or that of one project whether it is due or not, for so long. Whoever has it already keeps it.
+/// Of those on one forge that last answered nothing, one is looked at at a time: the others' places are for forges that answer.
 #[tracing::instrument(name = "db.remotes.claim", skip_all)]
 pub async fn claim(
     conn: &mut Conn,
@@ -239,12 +241,15 @@ pub async fn claim(
         UPDATE project_remotes r
         SET lease_id = $1, lease_until = clock_timestamp() + $3::bigint * interval '1 millisecond'
         FROM (
-            SELECT project_id FROM project_remotes
-            WHERE (due_at <= clock_timestamp() AND $2::uuid IS NULL OR project_id = $2)
-                AND (lease_until IS NULL OR lease_until < clock_timestamp())
-            ORDER BY due_at
+            SELECT f.project_id FROM project_remotes f
+            WHERE (f.lease_until IS NULL OR f.lease_until < clock_timestamp())
+                AND (f.project_id = $2 OR $2::uuid IS NULL AND f.due_at <= clock_timestamp()
+                    AND (f.silent_looks = 0 OR NOT EXISTS (
+                        SELECT FROM project_remotes o
+                        WHERE o.api = f.api AND o.silent_looks > 0 AND o.lease_until >= clock_timestamp())))
+            ORDER BY f.due_at
             LIMIT 1
-            FOR UPDATE SKIP LOCKED
+            FOR UPDATE OF f SKIP LOCKED
         ) AS free
         WHERE r.project_id = free.project_id
         RETURNING r.project_id, r.forge, r.url, r.api, r.repository, r.default_branch, r.credential, r.webhook_secret, r.login, r.label,
@@ -261,10 +266,12 @@ pub async fn claim(
 /// What a look at a remote ends with.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked<'a> {
-    /// Until where issues were seen.
+    /// From where on the next look asks for issues.
     pub issues_since: OffsetDateTime,
-    /// When it is to be looked at again.
+    /// When it is to be looked at again, at the earliest.
     pub again_in_ms: i64,
+    /// Whether the forge answered nothing: each time in a row it is left alone twice as long, up to an hour.
+    pub silent: bool,
     /// Why it came to nothing.
     pub failure: Option<&'a str>,
     /// When.
@@ -282,11 +289,13 @@ pub async fn give_back(
     let done = sqlx::query!(
         "
         UPDATE project_remotes r
-        SET lease_id = NULL, lease_until = NULL, issues_since = greatest(issues_since, $3), failure = $5, looked_at = $6,
+        SET lease_id = NULL, lease_until = NULL, issues_since = $3, failure = $5, looked_at = $6,
+            silent_looks = CASE WHEN $7::boolean THEN least(silent_looks + 1, 20) ELSE 0 END,
             due_at = CASE
                 WHEN $5::text IS NULL AND EXISTS (SELECT FROM forge_deliveries d WHERE d.project_id = r.project_id AND d.done_at IS NULL)
                 THEN clock_timestamp()
-                ELSE clock_timestamp() + $4::bigint * interval '1 millisecond' END
+                ELSE clock_timestamp() + interval '1 millisecond' * greatest($4::bigint, CASE WHEN $7 AND silent_looks > 0
+                    THEN least((poll_seconds::bigint * 1000) << silent_looks, 3600000) ELSE 0 END) END
         WHERE project_id = $1 AND lease_id = $2
         ",
         project.as_uuid(),
@@ -295,6 +304,7 @@ pub async fn give_back(
         looked.again_in_ms,
         looked.failure,
         looked.now,
+        looked.silent,
     );
     Ok(done.execute(conn).await?.rows_affected() == 1)
 }
@@ -308,7 +318,7 @@ pub struct Delivery {
     pub event: Value,
 }
 
-/// Keeps a delivery, and has the remote looked at. Gives whether it is new.
+/// Keeps a delivery, and has the remote looked at. What was dealt with and is sent again is looked at again. Gives whether it did not wait already.
 #[tracing::instrument(name = "db.remotes.deliver", skip_all)]
 pub async fn deliver(
     conn: &mut Conn,
@@ -321,7 +331,9 @@ pub async fn deliver(
         "
         WITH kept AS (
             INSERT INTO forge_deliveries (project_id, digest, delivery, event, received_at) VALUES ($1, $2, $3, $4, $5)
-            ON CONFLICT DO NOTHING
+            ON CONFLICT (project_id, digest) DO UPDATE
+            SET delivery = excluded.delivery, received_at = excluded.received_at, done_at = NULL
+            WHERE forge_deliveries.done_at IS NOT NULL
             RETURNING project_id
         )
         UPDATE project_remotes r SET due_at = least(r.due_at, clock_timestamp()) FROM kept WHERE r.project_id = kept.project_id
@@ -451,6 +463,22 @@ pub async fn lock_issue(
     Ok(found.fetch_optional(conn).await?.flatten().map(TaskId::from_uuid))
 }
 
+/// Those of some issues that are tasks already.
+#[tracing::instrument(name = "db.remotes.taken", skip_all)]
+pub async fn taken(conn: &mut Conn, remote: &Remote, numbers: &[i64]) -> Result<Vec<i64>, DbError> {
+    let found = sqlx::query_scalar!(
+        "
+        SELECT number FROM forge_issues
+        WHERE project_id = $1 AND forge = $2 AND repository = $3 AND number = ANY ($4) AND task_id IS NOT NULL
+        ",
+        remote.project.as_uuid(),
+        remote.forge.as_str(),
+        remote.repository,
+        numbers,
+    );
+    Ok(found.fetch_all(conn).await?)
+}
+
 /// Keeps what became of an issue. What became a task stays that task.
 #[tracing::instrument(name = "db.remotes.keep_issue", skip_all)]
 pub async fn keep_issue(
@@ -573,9 +601,22 @@ pub struct Offered {
     pub busy: bool,
 }
 
-/// The open pull requests of a project on its forge.
+/// Pull requests that a forge told us of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Their numbers there.
+    pub numbers: Vec<i64>,
+    /// Commits whose checks have ended.
+    pub commits: Vec<String>,
+}
+
+/// The open pull requests of a project on its forge: first those that were told of, then those that were read longest ago.
 #[tracing::instrument(name = "db.remotes.offered", skip_all)]
-pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, DbError> {
+pub async fn offered(
+    conn: &mut Conn,
+    remote: &Remote,
+    named: &Named,
+) -> Result<Vec<Offered>, DbError> {
     let rows = sqlx::query!(
         r#"
         SELECT p.pull_request_id, p.branch, p.remote_number AS "remote_number!", p.head_commit AS "head_commit!", p.opened_at AS "opened_at!",
@@ -586,10 +627,12 @@ pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, D
             ) AS "busy!"
         FROM pull_requests p
         WHERE p.project_id = $1 AND p.forge = $2 AND p.state = 'open' AND p.remote_number IS NOT NULL
-        ORDER BY p.number LIMIT 200
+        ORDER BY (p.remote_number = ANY ($3) OR p.head_commit = ANY ($4)) DESC, p.read_at NULLS FIRST, p.number LIMIT 200
         "#,
         remote.project.as_uuid(),
         remote.forge.as_str(),
+        &named.numbers[..],
+        &named.commits[..],
     );
     let rows = rows.fetch_all(conn).await?.into_iter();
     let offered = rows.map(|row| Offered {
@@ -601,6 +644,18 @@ pub async fn offered(conn: &mut Conn, remote: &Remote) -> Result<Vec<Offered>, D
         busy: row.busy,
     });
     Ok(offered.collect())
+}
+
+/// Notes that a pull request was read at its forge just now.
+#[tracing::instrument(name = "db.remotes.was_read", skip_all)]
+pub async fn was_read(conn: &mut Conn, id: PullRequestId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE pull_requests SET read_at = clock_timestamp() WHERE pull_request_id = $1",
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// The remarks about a pull request that were dealt with.

@@ -121,13 +121,21 @@ async fn ensure_months(conn: &mut Conn, table: &str, month: Date) -> Result<(), 
     Ok(())
 }
 
-/// Whether there is a partition for what happens at `at`.
-pub async fn has_partition(conn: &mut Conn, at: OffsetDateTime) -> Result<bool, DbError> {
-    let name = format!("events_{:04}_{:02}", at.year(), u8::from(at.month()));
-    let found = sqlx::query_scalar!(r#"SELECT to_regclass($1) IS NOT NULL AS "found!""#, name)
-        .fetch_one(conn)
-        .await?;
-    Ok(found)
+/// The tables without a partition for what happens at `at`.
+pub async fn without_partition(
+    conn: &mut Conn,
+    at: OffsetDateTime,
+) -> Result<Vec<String>, DbError> {
+    let month = format!("_{:04}_{:02}", at.year(), u8::from(at.month()));
+    let tables = GROWING.map(str::to_owned);
+    let missing = sqlx::query_scalar!(
+        r#"SELECT name AS "name!" FROM unnest($1::text[]) AS name WHERE to_regclass(name || $2::text) IS NULL"#,
+        &tables[..],
+        month,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(missing)
 }
 
 fn first_of_month(date: Date) -> Date {

@@ -142,7 +142,9 @@ pub async fn resolve(
 pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, DbError> {
     let row = sqlx::query!(
         r#"
-        SELECT reason, resolution AS "resolution!", answer FROM waits
+        SELECT reason, resolution AS "resolution!", answer,
+            CASE WHEN reason = 'human_input' THEN question END AS question
+        FROM waits
         WHERE task_id = $1 AND resolved_at IS NOT NULL AND sequence >= (
             SELECT max(sequence) FROM workflow_transitions WHERE task_id = $1 AND fencing_token > 0)
         ORDER BY reason = 'paused', opened_at DESC
@@ -157,6 +159,7 @@ pub async fn ended(conn: &mut Conn, task: TaskId) -> Result<Option<EndedWait>, D
             reason: reason(&row.reason)?,
             resolution: Resolution::from_name(&row.resolution)
                 .ok_or(DbError::Corrupt { table: "waits", column: "resolution" })?,
+            question: row.question,
             answer: row.answer,
         })
     })

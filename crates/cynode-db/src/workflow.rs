@@ -65,6 +65,18 @@ pub async fn lock_run(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
     Ok(())
 }
 
+/// Waits for what others have locked only so long, until the end of the transaction: a statement that would wait longer fails.
+#[tracing::instrument(name = "db.workflow.wait_at_most", skip_all)]
+pub async fn wait_at_most(conn: &mut Conn, milliseconds: u32) -> Result<(), DbError> {
+    sqlx::query_scalar!(
+        r#"SELECT set_config('lock_timeout', $1, true) AS "set!""#,
+        milliseconds.to_string(),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
+
 /// Who asks for a lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {

@@ -39,6 +39,8 @@ struct Branch {
     #[serde(rename = "ref")]
     name: String,
     sha: String,
+    /// Below one when it was a fork that is gone.
+    repo_id: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -63,6 +65,8 @@ impl From<Pull> for PullRequest {
         Self {
             number: pull.number,
             state,
+            ours: pull.head.repo_id.is_some_and(|id| id > 0)
+                && pull.head.repo_id == pull.base.repo_id,
             branch: pull.head.name,
             base: pull.base.name,
             head: pull.head.sha,
@@ -265,10 +269,7 @@ impl Forge for Gitea {
             // There is no filter by branch: the open ones all, then the closed ones that were changed last.
             let query = [("state", "open"), PAGE];
             let open: Vec<Pull> = self.http.pages(self.at(&["pulls"], &query)).await?;
-            let of = |pulls: Vec<Pull>| {
-                let pulls = pulls.into_iter().map(PullRequest::from);
-                choose(pulls.filter(|pull| pull.branch == branch))
-            };
+            let of = |pulls: Vec<Pull>| choose(pulls.into_iter().map(PullRequest::from), branch);
             if let Some(found) = of(open) {
                 return Ok(Some(found));
             }

@@ -38,6 +38,13 @@ struct Branch {
     #[serde(rename = "ref")]
     name: String,
     sha: String,
+    /// None when it was a fork that is gone.
+    repo: Option<Repository>,
+}
+
+#[derive(PartialEq, Deserialize)]
+struct Repository {
+    id: u64,
 }
 
 #[derive(Deserialize)]
@@ -63,6 +70,7 @@ impl From<Pull> for PullRequest {
         Self {
             number: pull.number,
             state,
+            ours: pull.head.repo.is_some() && pull.head.repo == pull.base.repo,
             branch: pull.head.name,
             base: pull.base.name,
             head: pull.head.sha,
@@ -282,9 +290,13 @@ pub(crate) fn moment(at: OffsetDateTime) -> String {
     whole.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
 }
 
-/// Of a branch's pull requests the open one, or else the newest.
-pub(crate) fn choose(pulls: impl IntoIterator<Item = PullRequest>) -> Option<PullRequest> {
-    pulls.into_iter().max_by_key(|pull| (pull.state == PullState::Open, pull.number))
+/// Of a branch's pull requests the open one, or else the newest. Those of a branch of the same name in a fork are not among them.
+pub(crate) fn choose(
+    pulls: impl IntoIterator<Item = PullRequest>,
+    branch: &str,
+) -> Option<PullRequest> {
+    let of_it = pulls.into_iter().filter(|pull| pull.ours && pull.branch == branch);
+    of_it.max_by_key(|pull| (pull.state == PullState::Open, pull.number))
 }
 
 impl Forge for Github {
@@ -315,9 +327,8 @@ impl Forge for Github {
             let head = format!("{}:{branch}", self.owner);
             let query = [("head", head.as_str()), ("state", "all"), PAGE];
             let pulls: Vec<Pull> = self.http.pages(self.at(&["pulls"], &query)).await?;
-            // A server that does not know the filter answers with everything.
-            let pulls = pulls.into_iter().map(PullRequest::from);
-            Ok(choose(pulls.filter(|pull| pull.branch == branch)))
+            // A server that does not know the filter answers with everything, and an owner may have a fork of their own.
+            Ok(choose(pulls.into_iter().map(PullRequest::from), branch))
         })
     }
 

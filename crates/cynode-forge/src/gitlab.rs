@@ -41,6 +41,9 @@ struct MergeRequest {
     squash_commit_sha: Option<String>,
     source_branch: String,
     target_branch: String,
+    /// None when it was a fork that is gone.
+    source_project_id: Option<u64>,
+    target_project_id: Option<u64>,
     web_url: String,
 }
 
@@ -60,6 +63,8 @@ impl From<MergeRequest> for PullRequest {
             number: merge.iid,
             state,
             branch: merge.source_branch,
+            ours: merge.source_project_id.is_some()
+                && merge.source_project_id == merge.target_project_id,
             base: merge.target_branch,
             merge_commit: merged.then(|| merge_commit.unwrap_or_else(|| head.clone())),
             head,
@@ -222,8 +227,8 @@ impl Forge for Gitlab {
             let query = [("source_branch", branch), ("state", "all"), PAGE];
             let found: Vec<MergeRequest> =
                 self.http.pages(self.at(&["merge_requests"], &query)).await?;
-            let found = found.into_iter().map(PullRequest::from);
-            Ok(choose(found.filter(|pull| pull.branch == branch)))
+            // The filter knows names only, also of branches in forks.
+            Ok(choose(found.into_iter().map(PullRequest::from), branch))
         })
     }
 

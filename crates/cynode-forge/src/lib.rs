@@ -154,6 +154,8 @@ pub struct PullRequest {
     pub state: PullState,
     /// The branch it brings.
     pub branch: String,
+    /// Whether that branch is in the repository itself: anybody may have one of the same name in a fork.
+    pub ours: bool,
     /// The branch it is for.
     pub base: String,
     /// The newest commit of its branch, as the forge sees it.
@@ -299,7 +301,7 @@ pub trait Forge: fmt::Debug + Send + Sync {
     /// Whether somebody may write to the repository.
     fn may_write<'a>(&'a self, login: &'a str) -> Asked<'a, bool>;
 
-    /// The pull request of a branch: the open one, or else the newest.
+    /// The pull request of a branch of the repository itself: the open one, or else the newest.
     fn pull_request_of<'a>(&'a self, branch: &'a str) -> Asked<'a, Option<PullRequest>>;
 
     /// The pull request of that number.

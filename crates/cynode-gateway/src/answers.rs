@@ -36,6 +36,8 @@ pub(crate) mod code {
     pub(crate) const UNAUTHENTICATED: i64 = 401;
     /// A token of the wrong kind, or a page of somebody else.
     pub(crate) const FORBIDDEN: i64 = 403;
+    /// So many were refused before that this one is not even recorded.
+    pub(crate) const TOO_MANY: i64 = 429;
     /// It cannot be decided or recorded now.
     pub(crate) const UNAVAILABLE: i64 = 503;
 }
@@ -67,6 +69,13 @@ impl Failure {
     /// It cannot be done now.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, message)
+    }
+
+    /// Refused, like so many before it that this one is left out of the records.
+    pub(crate) fn too_many(reason: &Reason) -> Self {
+        let told =
+            format!("{reason}, and too many calls were refused already. {}", reason.advice());
+        Self::new(StatusCode::TOO_MANY_REQUESTS, code::TOO_MANY, told)
     }
 
     /// A revision that is not spoken here.
@@ -120,8 +129,13 @@ impl Failure {
         let Told { status, id, .. } = &*self.0;
         let understood =
             id.is_some() && !matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let waits = *status == StatusCode::TOO_MANY_REQUESTS;
         let status = if era == Era::Legacy && understood { StatusCode::OK } else { *status };
-        json_response(status, self.body().to_string())
+        let mut response = json_response(status, self.body().to_string());
+        if waits {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 

@@ -182,6 +182,10 @@ impl Inner {
         let asking = (named, kind);
         let counted = self.counter.count(&self.app, loaded.limits, &known.agent, asking, whole);
         if let Err(much) = counted.await {
+            if !self.counter.hold_back(known.agent.token, &much.reason).await {
+                let failure = Failure::too_many(&much.reason).of(Some(request.id));
+                return Decided::Over(Answer { call: id, said: Err(failure) });
+            }
             return no(entry, decision.tool, much.reason, much.until).await;
         }
         let (tool, wanting) = match (decision.tool, decision.refusal) {

@@ -185,6 +185,9 @@ impl Inner {
             Message::Notification { method, .. } => (Era::Modern, Value::Null, method.as_str()),
             Message::Response => (Era::Modern, Value::Null, "response"),
         };
+        if !self.counter.records_stranger() {
+            return Failure::too_many(reason).of(Some(id)).response(Era::Modern);
+        }
         let mut entry = Self::entry(call, trace(self, headers), known, now);
         // A method is the caller's own word, unless it is one of ours.
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];

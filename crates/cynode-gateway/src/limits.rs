@@ -9,18 +9,19 @@ use std::{
 
 use cynode_app::{
     App,
-    gate::{self, Limits},
+    gate::{self, Limits, Whose},
 };
-use cynode_core::ids::{AgentTokenId, TaskId};
+use cynode_core::ids::AgentTokenId;
 use cynode_policy::{agents::Agent, digest::Digest, reasons::Reason};
 use governor::{
-    Quota, RateLimiter, clock::Clock as _, clock::DefaultClock, state::keyed::DashMapStateStore,
+    DefaultDirectRateLimiter, Quota, RateLimiter, clock::Clock as _, clock::DefaultClock,
+    state::keyed::DashMapStateStore,
 };
 use time::OffsetDateTime;
 
 use cynode_core::sync::lock;
 
-/// How many calls of a task's hour are taken from the database at once.
+/// How many calls of an hour are taken from the database at once.
 const BATCH: i64 = 50;
 
 /// For how long the same call again counts as the same.
@@ -29,15 +30,36 @@ const MEMORY: Duration = Duration::from_mins(1);
 /// Most agents whose last call is remembered.
 const MOST: usize = 100_000;
 
+/// How many refusals of one agent that calls too much are recorded at once, and how many a second from then on.
+const REFUSALS: (u32, u32) = (100, 20);
+
+/// How long an agent that goes on after that waits for each answer.
+const HELD: Duration = Duration::from_secs(1);
+
+/// Most calls of one agent that wait like that.
+const MOST_HELD: u32 = 64;
+
+/// How many callers without a token that works are recorded at once, and how many a second from then on, of all together:
+/// nobody knows who they are.
+const STRANGERS: (u32, u32) = (1000, 500);
+
 type Rates =
     RateLimiter<(AgentTokenId, Digest), DashMapStateStore<(AgentTokenId, Digest)>, DefaultClock>;
+
+type Refusals = RateLimiter<AgentTokenId, DashMapStateStore<AgentTokenId>, DefaultClock>;
 
 /// Counts calls.
 pub(crate) struct Counter {
     clock: DefaultClock,
     rates: Mutex<(u32, std::sync::Arc<Rates>)>,
     last: Mutex<HashMap<AgentTokenId, Last>>,
-    hours: Mutex<HashMap<TaskId, Hour>>,
+    hours: Mutex<HashMap<Whose, Hour>>,
+    refusals: Refusals,
+    /// How many calls of an agent wait for their refusal.
+    held: Mutex<HashMap<AgentTokenId, u32>>,
+    strangers: DefaultDirectRateLimiter,
+    /// How often it is said that records are left out.
+    said: DefaultDirectRateLimiter,
 }
 
 struct Last {
@@ -60,9 +82,51 @@ pub(crate) struct TooMuch {
     pub(crate) until: Option<OffsetDateTime>,
 }
 
+/// A call that waits for its refusal.
+struct Held<'a> {
+    counts: &'a Mutex<HashMap<AgentTokenId, u32>>,
+    agent: AgentTokenId,
+}
+
+impl<'a> Held<'a> {
+    /// One more of the agent, unless too many wait already.
+    fn one_more(
+        counts: &'a Mutex<HashMap<AgentTokenId, u32>>,
+        agent: AgentTokenId,
+    ) -> Option<Self> {
+        let mut held = lock(counts);
+        let count = held.entry(agent).or_default();
+        if *count >= MOST_HELD {
+            return None;
+        }
+        *count += 1;
+        Some(Self { counts, agent })
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut held = lock(self.counts);
+        let left = held.get(&self.agent).map_or(0, |count| count.saturating_sub(1));
+        if left == 0 {
+            held.remove(&self.agent);
+        } else {
+            held.insert(self.agent, left);
+        }
+    }
+}
+
+fn number(value: u32) -> NonZeroU32 {
+    NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN)
+}
+
 fn rates(per_second: u32) -> std::sync::Arc<Rates> {
-    let each = NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN);
-    std::sync::Arc::new(RateLimiter::dashmap(Quota::per_second(each)))
+    std::sync::Arc::new(RateLimiter::dashmap(Quota::per_second(number(per_second))))
+}
+
+/// So many at once, and so many a second from then on.
+fn quota((at_once, per_second): (u32, u32)) -> Quota {
+    Quota::per_second(number(per_second)).allow_burst(number(at_once))
 }
 
 impl Default for Counter {
@@ -73,6 +137,10 @@ impl Default for Counter {
             rates: Mutex::new((per_second, rates(per_second))),
             last: Mutex::default(),
             hours: Mutex::default(),
+            refusals: RateLimiter::dashmap(quota(REFUSALS)),
+            held: Mutex::default(),
+            strangers: RateLimiter::direct(quota(STRANGERS)),
+            said: RateLimiter::direct(Quota::per_minute(NonZeroU32::MIN)),
         }
     }
 }
@@ -97,9 +165,51 @@ impl Counter {
         if tool.0 != "agent.heartbeat" {
             self.repeat(limits, agent, call)?;
         }
-        match agent.task {
-            Some(task) => self.quota(app, limits, task, now).await,
-            None => Ok(()),
+        let whose = agent.task.map_or(Whose::Token(agent.token), Whose::Task);
+        self.quota(app, limits, whose, now).await
+    }
+
+    /// Whether a refusal is recorded. Whoever goes on calling too much waits for each answer, so that nobody fills the
+    /// records by being refused; what comes faster all the same is left out of them.
+    pub(crate) async fn hold_back(&self, agent: AgentTokenId, reason: &Reason) -> bool {
+        // What is not the agent's own doing holds nobody back.
+        let own = matches!(reason, Reason::TooFast | Reason::Repeated | Reason::QuotaUsed);
+        if !own || self.refusals.check_key(&agent).is_ok() {
+            return true;
+        }
+        if self.refusals.len() > MOST {
+            self.refusals.retain_recent();
+        }
+        let Some(held) = Held::one_more(&self.held, agent) else {
+            self.left_out("agent");
+            return false;
+        };
+        let _ = tokio::time::timeout(HELD, std::future::pending::<()>()).await;
+        drop(held);
+        let recorded = self.refusals.check_key(&agent).is_ok();
+        if !recorded {
+            self.left_out("agent");
+        }
+        recorded
+    }
+
+    /// Whether one more caller without a token that works is recorded.
+    pub(crate) fn records_stranger(&self) -> bool {
+        let recorded = self.strangers.check().is_ok();
+        if !recorded {
+            self.left_out("stranger");
+        }
+        recorded
+    }
+
+    fn left_out(&self, who: &'static str) {
+        metrics::counter!("gate_refusals_unrecorded_total", "who" => who).increment(1);
+        if self.said.check().is_ok() {
+            tracing::warn!(
+                event = "gate.unrecorded",
+                who,
+                "refused callers go on too fast: some of their calls are answered without a record"
+            );
         }
     }
 
@@ -148,17 +258,17 @@ impl Counter {
         &self,
         app: &App,
         limits: Limits,
-        task: TaskId,
+        whose: Whose,
         now: OffsetDateTime,
     ) -> Result<(), TooMuch> {
-        if let Some(hour) = lock(&self.hours).get_mut(&task)
+        if let Some(hour) = lock(&self.hours).get_mut(&whose)
             && hour.ends > now
             && hour.left > 0
         {
             hour.left -= 1;
             return Ok(());
         }
-        let taken = gate::take_calls(app, task, BATCH, limits.per_task_hour.into()).await;
+        let taken = gate::take_calls(app, whose, BATCH, limits.per_task_hour.into()).await;
         let Ok((taken, ends)) = taken else {
             return Err(TooMuch { reason: Reason::Stale, until: None });
         };
@@ -169,11 +279,26 @@ impl Counter {
         if hours.len() > MOST {
             hours.retain(|_, hour| hour.ends > now);
         }
-        let hour = hours.entry(task).or_insert(Hour { left: 0, ends });
+        let hour = hours.entry(whose).or_insert(Hour { left: 0, ends });
         if hour.ends != ends {
             *hour = Hour { left: 0, ends };
         }
         hour.left += taken - 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_without_a_token_fill_no_more_records_than_a_database_takes() {
+        let counter = Counter::default();
+        let since = Instant::now();
+        let recorded = (0..50_000).filter(|_| counter.records_stranger()).count();
+        let most = 1001.0 + 500.0 * since.elapsed().as_secs_f64();
+        assert!(recorded >= 1000, "{recorded}");
+        assert!(u32::try_from(recorded).is_ok_and(|recorded| f64::from(recorded) <= most));
     }
 }

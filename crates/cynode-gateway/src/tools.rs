@@ -102,7 +102,7 @@ impl From<Error> for ToolError {
             Error::Clash(_) => "clash",
             Error::TooLarge(_) => "too_large",
             Error::KeyReused => "key_reused",
-            Error::Busy => "busy",
+            Error::Busy | Error::TooOften { .. } => "busy",
             Error::Held { .. } => "lease_held",
             Error::Gate(_) => "gate",
             Error::Ended => "ended",

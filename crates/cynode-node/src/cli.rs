@@ -123,7 +123,15 @@ impl Cli {
             return say(config::DEFAULT.trim_end());
         }
         let environment = Environment::read()?;
-        let state = environment.state(self.state.as_deref())?;
+        let mut state = environment.state(self.state.as_deref())?;
+        // Whoever only looks leaves nothing behind.
+        let passing = match &self.command {
+            Command::Doctor(_) if !state.exists() => Some(passing(&state)?),
+            _ => None,
+        };
+        if let Some(passing) = &passing {
+            passing.path().clone_into(&mut state);
+        }
         let flags = match &self.command {
             Command::Doctor(layer)
             | Command::Run(Run { layer, .. })
@@ -183,10 +191,21 @@ impl Place {
         }
     }
 
-    /// What sandboxes stand on. It must be laid within a runtime.
+    /// What sandboxes of the node stand on. It must be laid within a runtime.
     fn ground(&self) -> Result<Arc<Ground>, SandboxError> {
+        self.ground_of("")
+    }
+
+    /// What sandboxes stand on in which somebody only looks whether they work: the node may run meanwhile, and what it stands on is
+    /// not ours to take away.
+    fn trial(&self) -> Result<Arc<Ground>, SandboxError> {
+        self.ground_of(&format!("-trial{}", std::process::id()))
+    }
+
+    fn ground_of(&self, whose: &str) -> Result<Arc<Ground>, SandboxError> {
         let digest = Sha256::digest(self.store.root().as_os_str().as_encoded_bytes());
-        let mut options = Options::new(HEXLOWER.encode(&digest[..8]), self.store.sandboxes());
+        let instance = format!("{}{whose}", HEXLOWER.encode(&digest[..8]));
+        let mut options = Options::new(instance, self.store.sandboxes());
         // Several nodes on one machine take different users, as far as that can be had without asking.
         let share = u32::from(digest[8]) % USER_SHARES * USERS;
         options.users = options.users.start + share..options.users.start + share + USERS;
@@ -228,7 +247,7 @@ impl Place {
         let token = SecretString::from(token.trim().to_owned());
         let host = report::facts().remove("host").unwrap_or_default();
         let name = flags.name.clone().unwrap_or(host);
-        let tried = Self::tried(&self.ground()?).await?;
+        let tried = Self::tried(&self.trial()?).await?;
         let agents = match tried.first() {
             Some(first) => crate::node::Workshop::found(&self.workshop(), &first.backend).await,
             None => Vec::new(),
@@ -313,7 +332,7 @@ impl Place {
     }
 
     async fn doctor(&self) -> anyhow::Result<()> {
-        let backends = self.ground().and_then(|ground| Self::backends(&ground));
+        let backends = self.trial().and_then(|ground| Self::backends(&ground));
         let workshop = self.workshop();
         let findings =
             doctor::examine(&self.store, &self.settings, &self.host, backends, &workshop).await;
@@ -326,6 +345,16 @@ impl Place {
         );
         Ok(())
     }
+}
+
+/// A state directory for a while, on the disk where the real one would be.
+fn passing(state: &Path) -> anyhow::Result<tempfile::TempDir> {
+    let state = std::path::absolute(state)?;
+    let above = state.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
+    tempfile::Builder::new()
+        .prefix("cynode-node-doctor-")
+        .tempdir_in(above)
+        .with_context(|| format!("nothing can be made in {}", above.display()))
 }
 
 fn say(line: &str) -> anyhow::Result<()> {

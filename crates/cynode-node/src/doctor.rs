@@ -32,12 +32,12 @@ pub(crate) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, text) = match &self.standing {
-            Standing::Good(text) => ("ok", text),
-            Standing::Missing(text) => ("--", text),
-            Standing::Bad(text) => ("BAD", text),
+        let (sign, text) = match &self.standing {
+            Standing::Good(text) => ('✓', text),
+            Standing::Missing(text) => ('!', text),
+            Standing::Bad(text) => ('✗', text),
         };
-        write!(f, "{word:<4}{:<14}{text}", self.what)
+        write!(f, "{sign} {:<14}{text}", self.what)
     }
 }
 

@@ -1,8 +1,16 @@
 //! The program: reads its flags and does what they say.
 
+use std::{io::Write, process::ExitCode};
+
 use clap::Parser;
 use cynode_node::cli::Cli;
 
-fn main() -> anyhow::Result<()> {
-    Cli::parse().run()
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "cynode-node: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

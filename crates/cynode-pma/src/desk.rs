@@ -78,6 +78,9 @@ pub enum Trouble {
     /// It may pass.
     #[error("{0}")]
     Transient(String),
+    /// It may pass, but what was asked for in vain may be paid for.
+    #[error("{0}")]
+    Late(String),
     /// It will not pass.
     #[error("{0}")]
     Permanent(String),

@@ -51,6 +51,7 @@ enum Ending {
     Delegate,
     Fail {
         transient: bool,
+        late: bool,
         why: String,
     },
     /// The orchestrator has it again: nothing is said.
@@ -146,7 +147,7 @@ async fn attend(
         said = work => said,
         () = let_go.cancelled() => {
             let why = "the process that worked on it was stopped".to_owned();
-            let _ = timeout(FAREWELL, tell(office, &handoff, Ending::Fail { transient: true, why })).await;
+            let _ = timeout(FAREWELL, tell(office, &handoff, Ending::Fail { transient: true, late: false, why })).await;
             "let_go"
         }
     };
@@ -182,7 +183,7 @@ async fn decide(office: &Office, handoff: &Handoff, judge: Judge) -> Ending {
     let role = office.bundle.role;
     if kind.role() != role.agent() {
         let why = format!("a handoff of the kind {} is not for {role}", kind.as_str());
-        return Ending::Fail { transient: false, why };
+        return Ending::Fail { transient: false, late: false, why };
     }
     let outcome = if let HandoffRequest::Chat { messages } = &handoff.request {
         let content = chat::whole(office, handoff, messages).await;
@@ -204,8 +205,9 @@ async fn decide(office: &Office, handoff: &Handoff, judge: Judge) -> Ending {
         Ok(Outcome::Delegate) => Ending::Delegate,
         Err(Trouble::Paused) => Ending::Returned,
         Err(trouble) => {
-            let transient = matches!(trouble, Trouble::Transient(_));
-            Ending::Fail { transient, why: trouble.to_string() }
+            let late = matches!(trouble, Trouble::Late(_));
+            let transient = late || matches!(trouble, Trouble::Transient(_));
+            Ending::Fail { transient, late, why: trouble.to_string() }
         }
     }
 }
@@ -226,9 +228,9 @@ async fn tell(office: &Office, handoff: &Handoff, mut ending: Ending) -> &'stati
                 let share = DelegateHandoff { handoff_id, fencing_token };
                 ("delegated", office.host.delegate(trace, &share).await)
             }
-            Ending::Fail { transient, why } => {
-                let (transient, why) = (*transient, why.clone());
-                let failure = FailHandoff { handoff_id, fencing_token, transient, why };
+            Ending::Fail { transient, late, why } => {
+                let (transient, late, why) = (*transient, *late, why.clone());
+                let failure = FailHandoff { handoff_id, fencing_token, transient, late, why };
                 let said = if transient { "failed_for_now" } else { "failed" };
                 (said, office.host.fail(trace, &failure).await)
             }
@@ -241,7 +243,7 @@ async fn tell(office: &Office, handoff: &Handoff, mut ending: Ending) -> &'stati
             Err(HostError::Refused(_)) if matches!(ending, Ending::Fail { .. }) => return "unheard",
             Err(HostError::Refused(why)) => {
                 let why = format!("the orchestrator did not take the answer: {why}");
-                ending = Ending::Fail { transient: false, why };
+                ending = Ending::Fail { transient: false, late: false, why };
             }
         }
     }

@@ -114,7 +114,7 @@ pub enum Reason {
     TooFast,
     /// The same call again and again.
     Repeated,
-    /// The task has used up its calls.
+    /// The calls of the hour are used up: of the task, or of a token without one.
     QuotaUsed,
     /// It cannot be recorded, so it is not done.
     NoAudit,
@@ -277,7 +277,7 @@ impl fmt::Display for Reason {
             ),
             Self::TooFast => f.write_str("too many calls in too little time"),
             Self::Repeated => f.write_str("the same call was made again and again"),
-            Self::QuotaUsed => f.write_str("the task has used up its calls"),
+            Self::QuotaUsed => f.write_str("the calls of this hour are used up"),
             Self::NoAudit => f.write_str("calls cannot be recorded now, so none is carried out"),
             Self::Stale => f.write_str("the gate does not know whether this is still permitted"),
         }

@@ -88,7 +88,7 @@ fn asked<T>(
         }
         (HandoffState::Failed, _) => {
             let why = handed.failure.clone().unwrap_or_else(|| "no reason was given".into());
-            Err(NodeError::Permanent(format!("the project manager could not decide: {why}")))
+            Err(NodeError::Undecided(format!("the project manager could not decide: {why}")))
         }
     }
 }
@@ -241,6 +241,7 @@ mod tests {
         let person = EndedWait {
             reason: WaitReason::HumanInput,
             resolution: Resolution::Answered,
+            question: Some("Which?".into()),
             answer: Some("go on".into()),
         };
         let one = name(json!({ "a": 1, "b": { "c": [1, 2], "d": null } }), None);
@@ -273,7 +274,8 @@ mod tests {
         let wrong = handed(&name, HandoffState::Done, Some(other));
         assert!(matches!(ask(Some(&wrong)), Err(NodeError::Domain(_))));
         let failed = ask(Some(&handed(&name, HandoffState::Failed, None))).unwrap_err();
-        assert_eq!(failed.to_string(), "the project manager could not decide: no model");
+        let why = "the project manager could not decide: no model";
+        assert_eq!(failed, NodeError::Undecided(why.into()));
         let stale = handed("failure:0", HandoffState::Done, Some(decided));
         assert!(matches!(ask(Some(&stale)), Ok(Reply::Later(..))), "an answer to another question");
     }

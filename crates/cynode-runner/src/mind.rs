@@ -25,6 +25,9 @@ pub enum NodeError {
     /// The answer cannot be used: asked again at once.
     #[error("{0}")]
     Domain(String),
+    /// It could not be thought through: a person says whether it is tried once more.
+    #[error("{0}")]
+    Undecided(String),
     /// It will not pass: the task is given up.
     #[error("{0}")]
     Permanent(String),

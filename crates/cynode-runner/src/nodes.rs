@@ -15,7 +15,7 @@ use cynode_core::{
         Node, Verdict,
         limits::{Limits, backoff},
         plan::UnitKey,
-        waits::WaitReason,
+        waits::{STOP, WaitReason, stops},
     },
 };
 use cynode_wire::{
@@ -125,6 +125,16 @@ pub(crate) fn answered<'a>(scene: &Scene<'a>) -> Option<&'a EndedWait> {
     scene.position.ended_wait.as_ref().filter(spoke)
 }
 
+/// Why a person who was asked wants the task given up, if they do.
+pub(crate) fn given_up(scene: &Scene<'_>) -> Option<&'static str> {
+    let wait = answered(scene).filter(|wait| wait.reason == WaitReason::HumanInput)?;
+    match wait.resolution {
+        Resolution::Expired => Some("nobody answered in time"),
+        Resolution::Rejected => Some("a person gave it up"),
+        _ => wait.answer.as_deref().is_some_and(stops).then_some("a person gave it up"),
+    }
+}
+
 /// The answer that a step has used up: it is taken in the same checkpoint. A step that asks anew drops what was asked before.
 fn taken(handoff: Option<&RunHandoff>, step: &mut Step) {
     let answered =
@@ -156,8 +166,27 @@ pub(crate) fn is_open(unit: &ReadyUnit) -> bool {
     dispatch::open(unit)
 }
 
-/// Runs a node; what comes to nothing becomes a step too: a wait for the next attempt, or the end.
+/// Runs a node; what comes to nothing becomes a step too: a wait for the next attempt or for a person, or the end.
 pub(crate) async fn run(node: Node, scene: &Scene<'_>) -> Step {
+    if scene.state.undecided {
+        return Box::pin(once_more(node, scene)).await;
+    }
+    play(node, scene).await
+}
+
+/// Runs a node about which a person was asked, since nobody could decide it. What they answered is about that: any word but `stop` has
+/// it tried once more.
+async fn once_more(node: Node, scene: &Scene<'_>) -> Step {
+    let state = RunState { undecided: false, ..scene.state.clone() };
+    if let Some(why) = given_up(scene) {
+        return Step::give_up(state, format!("{}: {why}", node.title()));
+    }
+    let position = Position { ended_wait: None, ..scene.position.clone() };
+    let Scene { task, limits, mind, .. } = *scene;
+    play(node, &Scene { task, position: &position, state: &state, limits, mind }).await
+}
+
+async fn play(node: Node, scene: &Scene<'_>) -> Step {
     let timeout = scene.limits.timeout(node);
     let work = async {
         match node {
@@ -226,6 +255,14 @@ fn failed(node: Node, scene: &Scene<'_>, error: &NodeError) -> Step {
         NodeError::Unattended => {
             let wait = NewWait { wake_in_ms: Some(UNATTENDED_MS), ..waiting(WaitReason::Agent) };
             return Step::wait(state, wait, Some(why));
+        }
+        // What was done so far is not lost because somebody could not think.
+        NodeError::Undecided(_) => {
+            let question = format!(
+                "{why}\nAnswer `{AGAIN}` to have it tried once more, or `{STOP}` to give the task up."
+            );
+            (state.undecided, state.node_failures) = (true, 0);
+            return ask(state, question, 0);
         }
         NodeError::Permanent(_) => return Step::give_up(state, why),
         NodeError::Transient(_) => backoff(state.node_failures + 1).as_millis(),

@@ -30,6 +30,17 @@ impl TestDb {
         Self { name, cluster, pool }
     }
 
+    /// The same with a pool of that many connections.
+    #[must_use]
+    pub fn with_connections(mut self, most: u32) -> Self {
+        let options = self.cluster.clone().database(&self.name);
+        self.pool = PgPoolOptions::new()
+            .max_connections(most)
+            .acquire_timeout(std::time::Duration::from_secs(5))
+            .connect_lazy_with(options);
+        self
+    }
+
     /// A pool of connections to it.
     pub fn pool(&self) -> Pool {
         self.pool.clone()

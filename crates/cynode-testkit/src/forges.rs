@@ -69,6 +69,8 @@ struct World {
     last: u64,
     page: Option<usize>,
     troubles: VecDeque<Trouble>,
+    /// How many requests it still answers.
+    left: Option<usize>,
     asked: Vec<(Method, String)>,
 }
 
@@ -83,11 +85,24 @@ pub enum Level {
     Admin,
 }
 
+/// Where the branch of a pull request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the repository itself.
+    Here,
+    /// In the fork of that owner.
+    Fork(String),
+    /// In a fork that is gone.
+    Gone,
+}
+
 /// A pull request, as the forge has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
     /// Its number.
     pub number: u64,
+    /// Where its branch is.
+    pub source: Source,
     /// The branch it brings.
     pub branch: String,
     /// The branch it is for.
@@ -208,7 +223,11 @@ impl TestForge {
             base: format!("http://{address}"),
             root,
             world: Mutex::new(World {
-                members: BTreeMap::from([(BOT.to_owned(), Level::Write)]),
+                // Gitea tells only admins what others may.
+                members: BTreeMap::from([(
+                    BOT.to_owned(),
+                    if kind == ForgeKind::Gitea { Level::Admin } else { Level::Write },
+                )]),
                 ..World::default()
             }),
         };
@@ -368,6 +387,28 @@ impl TestForge {
         (pull.open, pull.merged) = (false, Some(tip));
     }
 
+    /// Opens a pull request as somebody else does, from a branch that may be in a fork, and gives its number.
+    pub fn pull_from(&self, source: Source, branch: &str, base: &str) -> u64 {
+        let mut world = self.shared.world();
+        let number = world.next();
+        let author = match &source {
+            Source::Fork(owner) => owner.clone(),
+            Source::Here | Source::Gone => "somebody".to_owned(),
+        };
+        world.pulls.push(Pull {
+            number,
+            source,
+            branch: branch.to_owned(),
+            base: base.to_owned(),
+            title: "Mine".to_owned(),
+            body: String::new(),
+            author,
+            open: true,
+            merged: None,
+        });
+        number
+    }
+
     /// Closes a pull request.
     pub fn close(&self, number: u64) {
         let mut world = self.shared.world();
@@ -382,6 +423,11 @@ impl TestForge {
     /// Lets something go wrong with the next request that there is no trouble for yet.
     pub fn trouble(&self, trouble: Trouble) {
         self.shared.world().troubles.push_back(trouble);
+    }
+
+    /// Answers so many requests more, and has had enough then.
+    pub fn allow(&self, requests: usize) {
+        self.shared.world().left = Some(requests);
     }
 
     /// A delivery as this forge sends it: headers and body.
@@ -477,6 +523,10 @@ impl Shared {
 
     /// The commit at the head of a pull request.
     fn head(&self, pull: &Pull) -> String {
+        if pull.source != Source::Here {
+            // Forks are not kept here: their commits are only named.
+            return "e".repeat(40);
+        }
         self.tip(&pull.branch).or_else(|| pull.merged.clone()).unwrap_or_else(|| "0".repeat(40))
     }
 }
@@ -579,7 +629,14 @@ async fn answer(
     let trouble = {
         let mut world = shared.world();
         world.asked.push((method.clone(), uri.path().to_owned()));
-        world.troubles.pop_front()
+        let left = world.left;
+        match left {
+            Some(0) => Some(Trouble::Limited(60)),
+            Some(_) | None => {
+                world.left = left.map(|left| left - 1);
+                world.troubles.pop_front()
+            }
+        }
     };
     match &trouble {
         Some(Trouble::Limited(seconds)) => {
@@ -642,13 +699,15 @@ fn open_pull(
         return Err(None);
     }
     let mut world = call.shared.world();
-    if let Some(found) =
-        world.pulls.iter().find(|pull| pull.open && pull.branch == branch && pull.base == base)
-    {
+    let same = |pull: &&Pull| {
+        pull.open && pull.source == Source::Here && pull.branch == branch && pull.base == base
+    };
+    if let Some(found) = world.pulls.iter().find(same) {
         return Err(Some(found.number));
     }
     let pull = Pull {
         number: world.next(),
+        source: Source::Here,
         branch,
         base,
         title: call.text("title"),

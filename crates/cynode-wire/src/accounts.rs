@@ -119,10 +119,14 @@ pub struct UpdateUser {
     /// The role in the whole installation; `none` takes it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<RoleChange>,
-    /// A new password. It ends every session of the user.
+    /// A new password. For somebody else it ends every session, revokes every API key and switches off the channels of
+    /// that user; your own ends your other sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Password)]
     pub password: Option<SecretText>,
+    /// Revokes every API key of the user, with or without a new password.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revoke_keys: bool,
 }
 
 /// A role to be given, or none.

@@ -723,6 +723,10 @@ pub struct FailHandoff {
     pub fencing_token: i64,
     /// Whether it may pass: then it is tried again after a while.
     pub transient: bool,
+    /// Whether a model was waited for in vain, which may be paid for all the same: where no task is parked for it, it is tried a few
+    /// times only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
     /// Why, in words for a person.
     pub why: String,
 }

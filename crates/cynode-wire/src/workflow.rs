@@ -337,6 +337,15 @@ pub struct RunState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<UnitKey>,
+    /// What a person answered to whoever plans, until the plan is made with it: more may be said meanwhile, and it is asked for anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<EndedWait>,
+    /// Whether a person was asked because the node that is next could not be decided: the answer is about that, and about nothing in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
+    /// How often less was planned because a unit came to nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reduced: u32,
     /// How often the node that is next has failed in a row for reasons that may pass.
     #[serde(default)]
     pub node_failures: u32,
@@ -350,6 +359,11 @@ pub struct RunState {
     /// it of which sequence it is.
     #[serde(default)]
     pub runner: Value,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The result of a unit's job.
@@ -474,6 +488,9 @@ pub struct EndedWait {
     pub reason: WaitReason,
     /// `woken`, `approved`, `rejected`, `answered`, `continued`, `expired` or `cancelled`.
     pub resolution: Resolution,
+    /// What a person was asked, when they were asked something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
     /// What the person said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,

@@ -16,6 +16,8 @@ use crate::{config::Telemetry, redact::Redacting};
 pub(crate) enum Sink<'a> {
     /// Standard error, for whoever supervises the process.
     Stderr,
+    /// Standard error, beside the answer to a person: only what is wrong, unless more was asked for.
+    Person,
     /// A file, when a person is at the terminal.
     File(&'a Path),
 }
@@ -36,13 +38,17 @@ impl Drop for Guard {
 /// Sets up logs and, when an endpoint is configured, the export of traces. It must be called before
 /// the async runtime starts: the exporter has a thread and a client of its own.
 pub(crate) fn start(config: &Telemetry, sink: &Sink<'_>) -> anyhow::Result<Guard> {
-    let filter = EnvFilter::try_new(&config.log).context("telemetry.log is not a log filter")?;
+    let wanted = match sink {
+        Sink::Person if config.log == Telemetry::USUAL => "warn",
+        Sink::Person | Sink::Stderr | Sink::File(_) => &config.log,
+    };
+    let filter = EnvFilter::try_new(wanted).context("telemetry.log is not a log filter")?;
     let provider = config.otlp_endpoint.as_deref().map(exporter).transpose()?;
     let traces = provider
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("cynode")));
     let logs = match sink {
-        Sink::Stderr => json_lines(std::io::stderr),
+        Sink::Stderr | Sink::Person => json_lines(std::io::stderr),
         Sink::File(path) => {
             let file = OpenOptions::new().create(true).append(true).open(path);
             let file = file.with_context(|| format!("cannot write the log {}", path.display()))?;

@@ -161,7 +161,7 @@ promises! {
     "rule list" calls [LIST_RULES] gives Document("Whole_RuleView");
     "rule set" calls [SET_RULE] gives Document("RuleView");
     "rule remove" calls [DELETE_RULE] gives Nothing;
-    "token list" calls [LIST_API_KEYS] gives Document("Page_ApiKeyView");
+    "token list" calls [LIST_USERS ME LIST_API_KEYS] gives Document("Page_ApiKeyView");
     "token create" calls [CREATE_API_KEY] gives Document("CreatedApiKey");
     "token revoke" calls [LIST_API_KEYS REVOKE_API_KEY] gives Document("ApiKeyView");
     "token agent list" calls [GET_PROJECT LIST_AGENT_TOKENS] gives Document("Page_AgentTokenView");

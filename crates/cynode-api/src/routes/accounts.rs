@@ -8,6 +8,7 @@ use cynode_wire::{
     },
     page::Page,
 };
+use serde::Deserialize;
 
 use crate::{
     error::ApiError,
@@ -57,15 +58,26 @@ pub(crate) async fn create_api_key(call: Mutation<CreateApiKey>) -> Result<Answe
     Ok(Answered(StatusCode::CREATED, answer))
 }
 
+/// Whose keys are wanted.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Whose {
+    /// Those of this user, for an admin of the installation; your own when it is left out.
+    #[param(value_type = Option<String>)]
+    user_id: Option<UserId>,
+}
+
 /// Your API keys, without their secrets.
-#[utoipa::path(get, path = "/v1/api-keys", tag = "accounts", params(PageQuery),
+#[utoipa::path(get, path = "/v1/api-keys", tag = "accounts", params(Whose, PageQuery),
     responses((status = OK, body = Page<ApiKeyView>)))]
 pub(crate) async fn list_api_keys(
     call: Call,
+    Query(Whose { user_id }): Query<Whose>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ApiKeyView>>, ApiError> {
     let page = page.page()?;
-    let keys = call.app.read(&call.request, |ctx| Box::pin(api_keys::list(ctx, page))).await?;
+    let keys = call.app.read(&call.request, |ctx| Box::pin(api_keys::list(ctx, user_id, page)));
+    let keys = keys.await?;
     Ok(Json(keys.map(ApiKeyView::from)))
 }
 

@@ -121,7 +121,7 @@ pub(crate) async fn remove_model(
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OfScope {
-    /// `installation`, `user`, `project` or `task`; without it: all.
+    /// `installation`, `user`, `project` or `task`; without it: all but those of tasks that have ended, at most 1,000, tasks last.
     #[param(value_type = Option<String>)]
     scope_type: Option<BudgetScopeType>,
     /// The user, project or task.

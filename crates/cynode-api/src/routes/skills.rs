@@ -25,7 +25,8 @@ pub(crate) struct SkillQuery {
 #[utoipa::path(post, path = "/v1/skills", tag = "skills", request_body = CreateSkill,
     responses((status = CREATED, body = SkillView)))]
 pub(crate) async fn create_skill(call: Mutation<CreateSkill>) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    skills::without_secrets(&app, &mut body.description, &mut body.body).await?;
     let made = app.mutate(&request, |ctx| Box::pin(skills::write(ctx, body)));
     Ok(Answered(StatusCode::CREATED, made.await?))
 }
@@ -64,7 +65,8 @@ pub(crate) async fn update_skill(
     Path(skill): Path<SkillId>,
     call: Mutation<UpdateSkill>,
 ) -> Result<Answered, ApiError> {
-    let Mutation { app, request, body } = call;
+    let Mutation { app, request, mut body } = call;
+    skills::without_secrets(&app, &mut body.description, &mut body.body).await?;
     let written = app.mutate(&request, |ctx| Box::pin(skills::rewrite(ctx, skill, body)));
     Ok(Answered(StatusCode::OK, written.await?))
 }

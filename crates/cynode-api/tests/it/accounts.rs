@@ -112,16 +112,57 @@ async fn a_login_that_waited_while_the_password_was_changed_is_worth_nothing() {
 }
 
 #[tokio::test]
-async fn a_flood_of_logins_is_turned_away_before_it_can_queue() {
+async fn a_flood_of_logins_is_turned_away_before_it_can_queue_and_keeps_no_admin_waiting() {
     let app = TestApp::new().await;
-    let client = app.anonymous();
-    let body = json!({ "handle": "nobody", "password": PASSWORD });
-    let logins = (0..60).map(|_| client.post("/v1/sessions", body.clone()));
-    let replies = futures::future::join_all(logins).await;
+    let (admin, client) = (app.admin().await, app.anonymous());
+    let logins = (0..60).map(|number| {
+        let body = json!({ "handle": format!("nobody-{number}"), "password": PASSWORD });
+        let client = client.clone();
+        async move { client.post("/v1/sessions", body).await }
+    });
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    let (replies, made) =
+        tokio::join!(futures::future::join_all(logins), admin.post("/v1/users", user));
+    made.expect(201);
     let with = |status| replies.iter().filter(|reply| reply.status == status).count();
     assert_eq!(with(401) + with(429), 60);
     assert!(with(429) > 0, "nobody was turned away");
     assert!(with(401) >= 32, "only {} were served", with(401));
+}
+
+#[tokio::test]
+async fn whoever_guesses_at_a_handle_waits_and_nobody_else_does() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    for handle in ["bob", "ann"] {
+        let user = json!({ "handle": handle, "display_name": handle, "password": PASSWORD });
+        admin.post("/v1/users", user).await.expect(201);
+    }
+    let client = app.anonymous();
+    let login = async |handle: &str, password: &str| {
+        client.post("/v1/sessions", json!({ "handle": handle, "password": password })).await
+    };
+    let before = login("bob", PASSWORD).await.expect(201).text("token");
+    let mut refusals = Vec::new();
+    for handle in ["bob", "nobody"] {
+        for _ in 0..10 {
+            login(handle, "wrong password!").await.expect(401);
+        }
+        let refused = login(handle, PASSWORD).await.expect(429);
+        assert_eq!(refused.headers["retry-after"], "1");
+        let mut problem = refused.json();
+        problem["trace_id"].take();
+        refusals.push(problem);
+    }
+    assert_eq!(refusals[0]["code"], "too_often");
+    assert_eq!(refusals[0], refusals[1], "the answer says whether there is such a user");
+    login("ann", PASSWORD).await.expect(201);
+    client.with_token(&before).get("/v1/me").await.expect(200);
+
+    app.clock.advance(Duration::SECOND);
+    login("bob", PASSWORD).await.expect(201);
+    login("bob", "wrong password!").await.expect(401);
+    login("bob", PASSWORD).await.expect(201);
 }
 
 #[tokio::test]
@@ -226,6 +267,72 @@ async fn switching_a_user_off_ends_sessions_and_keys_at_once() {
     admin.patch(&path, json!({ "active": true })).await.expect(200);
     program.get("/v1/me").await.expect(200);
     bob.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_password_that_an_admin_sets_puts_out_whoever_else_got_in_as_that_user() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", Some(Role::Viewer)).await);
+    let key = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&key);
+    let body = json!({ "name": "phone", "kind": "ntfy", "address": "https://ntfy.sh/x" });
+    let channel = bob.post("/v1/notification-channels", body).await.expect(201).json();
+    let path = format!("/v1/users/{}", bob.user.unwrap());
+    admin.patch(&path, json!({ "role": "operator" })).await.expect(200);
+    program.get("/v1/me").await.expect(200);
+
+    admin.patch(&path, json!({ "password": PASSWORD })).await.expect(200);
+    bob.get("/v1/me").await.expect(401);
+    program.get("/v1/me").await.expect(401);
+    let channel = channel["channel"]["channel_id"].as_str().unwrap();
+    let channel =
+        admin.get(&format!("/v1/notification-channels/{channel}")).await.expect(200).json();
+    assert_eq!(
+        (&channel["enabled"], &channel["disabled_reason"]),
+        (&json!(false), &json!("an admin set a new password: switch it on if it is yours"))
+    );
+    let told = "SELECT kind || ' ' || (data ->> 'keys_revoked') || ' ' || (data ->> 'channels_switched_off')
+        FROM events WHERE kind = 'user.updated' ORDER BY seq";
+    assert_eq!(app.db.texts(told).await, ["user.updated 0 0", "user.updated 1 1"]);
+    assert_eq!(
+        app.db.number("SELECT count(*) FROM events WHERE kind = 'api_key.revoked'").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn whoever_changes_their_own_password_stays_logged_in_and_keeps_their_keys_unless_asked() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let key = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&key);
+    let path = format!("/v1/users/{}", admin.user.unwrap());
+    admin.patch(&path, json!({ "password": PASSWORD })).await.expect(200);
+    let login = json!({ "handle": "admin", "password": PASSWORD });
+    let session = app.anonymous().post("/v1/sessions", login).await.expect(201).text("token");
+    let elsewhere = app.anonymous().with_token(&session);
+
+    admin.patch(&path, json!({ "password": "another password" })).await.expect(200);
+    elsewhere.get("/v1/me").await.expect(401);
+    admin.get("/v1/me").await.expect(200);
+    program.get("/v1/me").await.expect(200);
+    admin.patch(&path, json!({ "revoke_keys": true })).await.expect(200);
+    program.get("/v1/me").await.expect(401);
+    admin.get("/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_admin_lists_the_keys_of_somebody_else_and_nobody_else_does() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let made = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).json();
+    let path = format!("/v1/api-keys?user_id={}", bob.user.unwrap());
+    let listed = admin.get(&path).await.expect(200).json();
+    assert_eq!(listed, json!({ "items": [made["api_key"]] }));
+    assert_eq!(bob.get(&path).await.expect(200).json(), listed);
+    app.user("eve", Some(Role::Operator)).await.get(&path).await.expect(403);
+    let nobody = "/v1/api-keys?user_id=usr_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
+    admin.get(nobody).await.expect(404);
 }
 
 #[tokio::test]

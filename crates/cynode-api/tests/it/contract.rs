@@ -111,7 +111,7 @@ async fn a_ready_installation_says_so_and_names_what_is_left_to_do() {
         {
           "name": "partitions",
           "status": "ok",
-          "detail": "events of this and next month have a place"
+          "detail": "this and next month have a place in every table"
         },
         {
           "name": "admin",
@@ -122,6 +122,21 @@ async fn a_ready_installation_says_so_and_names_what_is_left_to_do() {
       ]
     }
     "#);
+}
+
+#[tokio::test]
+async fn a_month_without_a_place_is_said_whichever_table_lacks_it() {
+    let app = TestApp::new().await;
+    app.db.execute("DROP TABLE think_calls_2026_12").await;
+    let ready = app.anonymous().get("/readyz").await.expect(200).json();
+    let next = json!({ "name": "partitions", "status": "warning", "fix": "run `cynode migrate`",
+        "detail": "next month has no place in think_calls" });
+    assert_eq!(ready["checks"][2], next);
+    app.db.execute("DROP TABLE audit_records_2026_11").await;
+    let reply = app.anonymous().get("/readyz").await.expect(503).json();
+    let this = json!({ "name": "partitions", "status": "failed", "fix": "run `cynode migrate`",
+        "detail": "this month has no place in audit_records" });
+    assert_eq!(reply["checks"][2], this);
 }
 
 #[tokio::test]

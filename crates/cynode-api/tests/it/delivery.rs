@@ -556,6 +556,19 @@ async fn at_a_forge_the_branch_is_pushed_and_one_pull_request_opened_also_after_
 }
 
 #[tokio::test]
+async fn what_lives_at_a_forge_is_closed_here_once_the_project_has_left_it() {
+    let (desk, _forge) = at_forge(ForgeKind::Gitea).await;
+    let (held, opened) = desk.opened(TWO).await;
+    desk.drive.step(&held, "pass", json!({})).await.expect(200);
+    let close = format!("/v1/pull-requests/{}/close", opened.id);
+    desk.drive.admin.post(&close, json!(null)).await.expect(409);
+    let remote = format!("/v1/projects/{}/remote", desk.drive.project);
+    desk.drive.admin.delete(&remote).await.expect(204);
+    let closed = desk.drive.admin.post(&close, json!(null)).await.expect(200).json();
+    assert_eq!(closed["state"], "closed");
+}
+
+#[tokio::test]
 async fn at_a_forge_a_stop_after_the_push_leads_to_one_pull_request() {
     for kind in KINDS {
         let (desk, forge) = at_forge(kind).await;

@@ -1030,6 +1030,42 @@ async fn managers_whose_model_takes_skills_are_given_the_default_one_and_nobody_
 }
 
 #[tokio::test]
+async fn ceilings_of_many_tasks_hide_no_other_and_those_of_ended_tasks_are_left_out() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    app.project(&admin, "web").await;
+    // Eleven hundred tasks with a ceiling each: the first hundred have ended.
+    app.db.execute(
+        "INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria, state, started_at, ended_at,
+            created_by, created_at, updated_at)
+         SELECT gen_random_uuid(), project_id, 'task-' || n, 'Do it', '[]', CASE WHEN n <= 100 THEN 'completed' ELSE 'queued' END,
+            CASE WHEN n <= 100 THEN now() END, CASE WHEN n <= 100 THEN now() END, created_by, now(), now()
+         FROM projects, generate_series(1, 1100) AS n WHERE slug = 'web'",
+    ).await;
+    app.db
+        .execute(
+            "INSERT INTO budgets (budget_id, scope_type, scope_id, period, max_tokens, updated_at)
+         SELECT gen_random_uuid(), 'task', task_id, 'total', 5, now() FROM tasks",
+        )
+        .await;
+    let own = json!({ "scope_type": "user", "scope_id": admin.user.unwrap(), "period": "day", "max_tokens": 5 });
+    admin.put("/v1/budgets", own).await.expect(200);
+    let listed = async || {
+        let found = admin.get("/v1/budgets").await.expect(200).json();
+        let items = found["items"].as_array().unwrap();
+        let kinds = items.iter().map(|item| item["scope_type"].as_str().unwrap().to_owned());
+        let mut kinds: Vec<String> = kinds.collect();
+        let count = kinds.len();
+        kinds.dedup();
+        (count, kinds)
+    };
+    let kinds = ["installation", "user", "task"].map(str::to_owned).to_vec();
+    assert_eq!(listed().await, (1000, kinds.clone()));
+    app.db.execute("UPDATE tasks SET state = 'cancelled', ended_at = now() WHERE name <> 'task-1100' AND state = 'queued'").await;
+    assert_eq!(listed().await, (3, kinds));
+}
+
+#[tokio::test]
 async fn only_admins_change_providers_models_and_the_installations_ceilings() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -241,6 +241,30 @@ async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() 
 }
 
 #[tokio::test]
+async fn a_node_that_finds_no_work_wakes_no_stream_and_is_not_written_down_each_time() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let node = Machine::join(&app, &admin, 1, 1).await;
+    let long_ago = "UPDATE nodes SET last_seen_at = now() - interval '10 seconds'";
+    assert_eq!(app.db.execute(long_ago).await, 1);
+    let commits = app.app.commits();
+    let mut written = Vec::new();
+    for number in 0..8 {
+        assert_eq!(node.claim(number, 1).await, Vec::<Value>::new());
+        written.extend(app.db.texts("SELECT xmin::text FROM nodes").await);
+    }
+    assert!(!commits.has_changed().unwrap(), "there is nothing to read");
+    written.dedup();
+    assert!(written.len() < 8, "eight claims, {} writes", written.len());
+    let silent = "SELECT count(*) FROM nodes WHERE last_seen_at < now() - interval '5 seconds'";
+    assert_eq!(app.db.number(silent).await, 0);
+    // What happened is there at once.
+    let draining = json!({ "draining": true });
+    admin.patch(&format!("/v1/nodes/{}", node.id), draining).await.expect(200);
+    assert!(commits.has_changed().unwrap(), "there is something to read");
+}
+
+#[tokio::test]
 async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let drive = Drive::new().await;
     let mut wanted = work();
@@ -251,6 +275,32 @@ async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
     assert_eq!(left.claim(2, 1).await, Vec::<Value>::new());
     assert_eq!(right.claim(3, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_fits_nowhere_or_may_not_begin_is_not_written_by_those_who_look_for_a_place() {
+    let drive = Drive::new().await;
+    let mut wanted = work();
+    wanted["work"]["placement"] = json!({ "node": "node-2" });
+    drive.dispatched_with(&["a"], &wanted).await;
+    let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    // A lock is written into the row.
+    let row = "SELECT xmin::text || ' ' || xmax::text FROM jobs";
+    let before = drive.app.db.texts(row).await;
+    assert_eq!(left.claim(1, 1).await, Vec::<Value>::new());
+    assert_eq!(drive.app.db.texts(row).await, before);
+    let to_place = async || {
+        let mut conn = drive.app.db.conn().await;
+        cynode_db::nodes::to_place(&mut conn, 20_000).await.unwrap()
+    };
+    assert!(to_place().await);
+    let park = "INSERT INTO task_parks (task_id, kind, reason, until, parked_at)
+        SELECT task_id, 'quota', 'used up', clock_timestamp() + interval '1 hour', clock_timestamp() FROM tasks";
+    drive.app.db.execute(park).await;
+    assert!(!to_place().await, "a parked task waits for no node");
+    drive.app.db.execute("UPDATE task_parks SET until = clock_timestamp()").await;
+    let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
+    assert_eq!(right.claim(2, 1).await.len(), 1);
 }
 
 #[tokio::test]
@@ -589,6 +639,29 @@ async fn work_that_cannot_be_read_fails_with_the_reason_instead_of_waiting() {
     let result = results(&drive.app).await["a"].clone();
     assert_eq!(result["stop"], "impossible");
     assert!(result["summary"].as_str().unwrap().contains("cannot be read"), "{result}");
+}
+
+#[tokio::test]
+async fn a_job_from_an_image_that_is_not_allowed_fails_with_the_reason_once_any_is() {
+    let drive = Drive::new().await;
+    let mut payload = work();
+    payload["work"]["sandbox"] = json!({ "image": "builder:old" });
+    drive.dispatched_with(&["a", "b", "c"], &payload).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let given = async |number: u32| node.claim(number, 1).await.len();
+    let allow = async |image: &str| {
+        drive.admin.post("/v1/allowed-images", json!({ "image": image })).await.expect(204);
+    };
+    assert_eq!(given(1).await, 1, "nobody has named any");
+    allow("builder:new").await;
+    assert_eq!(given(2).await, 0);
+    let why = "SELECT (result ->> 'stop') || ': ' || (result ->> 'summary') FROM jobs WHERE state = 'failed'";
+    assert_eq!(
+        drive.app.db.texts(why).await,
+        ["impossible: the image `builder:old` is not among those that are allowed"]
+    );
+    allow("builder:old").await;
+    assert_eq!(given(3).await, 1);
 }
 
 #[tokio::test]

@@ -17,6 +17,8 @@ use cynode_testkit::{
     inbox::{Hook, NtfyInbox, SmtpInbox, WebhookInbox},
 };
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::workflow::Drive;
 
@@ -443,6 +445,30 @@ async fn several_workers_at_once_tell_each_notice_once() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_does_not_answer_keeps_nobody_else_waiting() {
+    let scene = Scene::new().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hook", silent.local_addr().unwrap());
+    let body = json!({ "name": "slow", "kind": "webhook", "address": address });
+    let made = scene.ada.post("/v1/notification-channels", body).await.expect(201).json();
+    let slow = made["channel"]["channel_id"].as_str().unwrap();
+    let stop = CancellationToken::new();
+    let pace = notices::Pace::default();
+    let run = notices::run(scene.drive.app.app.clone(), pace, stop.clone());
+    let telling = TaskTracker::new().spawn(run);
+    let tried = |channel: &str| format!("/v1/notification-channels/{channel}/test");
+    scene.ada.post(&tried(slow), json!(null)).await.expect(202);
+    let _asked = silent.accept().await.unwrap();
+    for told in 1..=2 {
+        scene.ada.post(&tried(&scene.channel), json!(null)).await.expect(202);
+        // Less than the time that is given to whoever does not answer.
+        tokio::time::timeout(Duration::from_secs(10), scene.hooks.until(told)).await.unwrap();
+    }
+    stop.cancel();
+    telling.await.unwrap();
+}
+
+#[tokio::test]
 async fn there_is_quiet_after_a_notice_and_what_happened_meanwhile_is_told_afterwards() {
     let scene = Scene::new().await;
     let path = format!("/v1/notification-channels/{}", scene.channel);
@@ -592,6 +618,40 @@ async fn everybody_has_channels_of_their_own_and_admins_see_all() {
 }
 
 #[tokio::test]
+async fn nobody_sends_words_of_their_own_or_more_than_a_few_notices_by_trying_channels() {
+    let scene = Scene::new().await;
+    let path = |channel: &str| format!("/v1/notification-channels/{channel}");
+    let own = json!({ "name": "verify now: https://evil.example" });
+    scene.ada.patch(&path(&scene.channel), own).await.expect(200);
+    let test = format!("{}/test", path(&scene.channel));
+    let first = scene.ada.post(&test, json!(null)).await.expect(202).text("notification_id");
+    scene.turn().await;
+    let said = &scene.hooks.taken()[0].body["data"];
+    assert_eq!(
+        (&said["title"], &said["text"]),
+        (
+            &json!("CyNode can reach you here"),
+            &json!("Somebody tried this channel. There is nothing to do.")
+        )
+    );
+    for _ in 0..8 {
+        scene.ada.post(&test, json!(null)).await.expect(202);
+    }
+    let replay = format!("/v1/notifications/{first}/replay");
+    scene.ada.post(&replay, json!(null)).await.expect(202);
+    // Neither the same nor a new channel begins anew; another person does.
+    scene.ada.delete(&path(&scene.channel)).await.expect(204);
+    let next = webhook(&scene.ada, &scene.hooks, json!({})).await;
+    let test = format!("{}/test", path(&next));
+    let refused = scene.ada.post(&test, json!(null)).await.expect(429);
+    assert_eq!(refused.text("code"), "too_often");
+    assert_eq!(refused.headers["retry-after"], "3600");
+    scene.drive.admin.post(&test, json!(null)).await.expect(202);
+    scene.drive.app.clock.advance(time::Duration::HOUR);
+    scene.ada.post(&test, json!(null)).await.expect(202);
+}
+
+#[tokio::test]
 async fn a_link_shows_exactly_what_is_asked_and_looking_changes_nothing() {
     let scene = Scene::new().await;
     scene.plan_waits().await;
@@ -688,7 +748,8 @@ async fn of_two_who_use_a_link_at_once_one_wins() {
 #[tokio::test]
 async fn a_question_is_answered_in_words_and_shown_as_text() {
     let scene = Scene::new().await;
-    scene.question_waits("Which <script>alert(1)</script> & \"colour\"?\u{202e}").await;
+    let question = "Which <script>alert(1)</script> & \"colour\"?\u{202e}";
+    scene.question_waits(question).await;
     let link = scene.link().await;
     let app = &scene.drive.app;
     let text = words(&open(app, &link).await.expect(200));
@@ -699,8 +760,7 @@ async fn a_question_is_answered_in_words_and_shown_as_text() {
     submit(app, &link, "decision=answer&text=").await.expect(422);
     submit(app, &link, "decision=answer&text=Blue%2C+please").await.expect(200);
     let held = scene.drive.start().await;
-    let ended =
-        json!({ "reason": "human_input", "resolution": "answered", "answer": "Blue, please" });
+    let ended = json!({ "reason": "human_input", "resolution": "answered", "question": question, "answer": "Blue, please" });
     assert_eq!(held.position["ended_wait"], ended);
 }
 
@@ -783,6 +843,31 @@ async fn a_link_is_refused_to_who_lost_the_role_or_the_account() {
     assert_eq!(scene.waits_open().await, 1);
     scene.drive.admin.patch(&path, json!({ "active": true })).await.expect(200);
     submit(app, &link, "decision=approve").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_link_that_was_sent_before_the_password_was_changed_works_no_more() {
+    let scene = Scene::new().await;
+    scene.plan_waits().await;
+    let link = scene.link().await;
+    let app = &scene.drive.app;
+    open(app, &link).await.expect(200);
+    app.clock.advance(time::Duration::SECOND);
+    let path = format!("/v1/users/{}", scene.ada.user.unwrap());
+    let password = json!({ "password": "correct horse battery" });
+    scene.drive.admin.patch(&path, password).await.expect(200);
+    for reply in [open(app, &link).await, submit(app, &link, "decision=approve").await] {
+        assert_eq!(reply.status, 403);
+        assert!(words(&reply).contains("you may not answer this any more"));
+    }
+    assert_eq!(scene.waits_open().await, 1);
+    // Switched on again by whoever it belongs to, the channel is told of it with a link that works.
+    let channel = format!("/v1/notification-channels/{}", scene.channel);
+    scene.drive.admin.patch(&channel, json!({ "enabled": true })).await.expect(200);
+    app.db
+        .execute("UPDATE notifications SET state = 'pending', due_at = now(), ended_at = NULL")
+        .await;
+    submit(app, &scene.link().await, "decision=approve").await.expect(200);
 }
 
 #[tokio::test]

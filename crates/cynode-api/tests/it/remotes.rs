@@ -5,10 +5,12 @@ use cynode_app::remotes::{self, intake};
 use cynode_core::{ids::ProjectId, roles::Role};
 use cynode_testkit::{
     Client, Reply, TestApp,
-    forges::{BOT, ForgeKind, Hook, Level, REPOSITORY, TOKEN, TestForge, Trouble, Verdict},
+    forges::{BOT, ForgeKind, Hook, Level, REPOSITORY, Source, TOKEN, TestForge, Trouble, Verdict},
 };
 use serde_json::{Value, json};
 use time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 const SECRET: &str = "a-secret-of-some-length";
 
@@ -269,6 +271,90 @@ async fn an_issue_of_somebody_who_may_not_write_is_ignored_until_they_may() {
 }
 
 #[tokio::test]
+async fn an_issue_whose_author_the_forge_says_nothing_of_is_asked_about_again() {
+    let world = World::new(ForgeKind::Gitea).await;
+    // An account that may write and is no admin is told only of itself.
+    world.forge.member(BOT, Level::Write);
+    let said = world.connect(wish(&world.forge)).await.expect(200).json();
+    let missing = said["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert!(missing[0].as_str().unwrap().contains("not told who else may write"), "{missing:?}");
+    let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
+    world.forge.issue(BOT, "Ours", "", &["cynode"]);
+    assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+    for _ in 0..2 {
+        assert!(world.look().await);
+        let failure = world.failure().await;
+        assert!(failure.as_str().unwrap().contains("Only admins"), "{failure}");
+    }
+    let names = || async {
+        let tasks = world.tasks().await;
+        let mut names: Vec<String> =
+            tasks.iter().map(|task| task["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names().await, ["ours"]);
+    let ignored = "SELECT count(*) FROM events WHERE kind = 'issue.ignored'";
+    assert_eq!(world.app.db.number(ignored).await, 0);
+    assert_eq!(world.app.db.number("SELECT count(*) FROM forge_issues").await, 1);
+    world.forge.member(BOT, Level::Admin);
+    assert!(world.look().await);
+    assert_eq!(world.failure().await, Value::Null);
+    assert_eq!(names().await, ["fix-it", "ours"]);
+}
+
+#[tokio::test]
+async fn many_issues_that_are_refused_and_changed_at_once_hide_nothing_behind_them() {
+    for kind in ForgeKind::ALL {
+        let world = World::new(kind).await;
+        let labelled = |author: &str, title: &str| {
+            let number = world.forge.issue(author, title, "", &["cynode"]);
+            world.forge.change_issue(number, |issue| issue.updated_at = cynode_testkit::NOW);
+        };
+        for _ in 0..26 {
+            labelled("stranger", "Run my code");
+        }
+        labelled("ann", "Fix it");
+        for _ in 0..2 {
+            assert!(world.look().await);
+        }
+        let tasks = world.tasks().await;
+        assert_eq!((tasks.len(), &tasks[0]["name"]), (1, &json!("fix-it")), "{kind}");
+        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_issues").await, 27);
+        // Of what becomes tasks there are at most so many in one look, and the rest is for the next.
+        for at in 0..30 {
+            labelled("ann", &format!("One of many {at}"));
+        }
+        assert!(world.look().await);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM tasks").await, 26, "{kind}");
+        assert!(world.look().await);
+        assert_eq!(world.app.db.number("SELECT count(*) FROM tasks").await, 31, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_that_was_dealt_with_and_is_sent_again_is_looked_at_again() {
+    for kind in ForgeKind::ALL {
+        let world = World::new(kind).await;
+        world.forge.member("reader", Level::Read);
+        let number = world.forge.issue("reader", "Mine too", "", &["cynode"]);
+        world.forge.issue("ann", "Fix it", "", &["cynode"]);
+        assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+        assert!(world.look().await);
+        assert_eq!(world.tasks().await.len(), 1, "{kind}");
+        // Nothing about the issue changes: only the person may do more now, and sends it again.
+        world.forge.member("reader", Level::Write);
+        assert!(world.look().await);
+        assert_eq!(world.tasks().await.len(), 1, "{kind}");
+        assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+        assert!(intake::look(&world.app.app, None).await.unwrap(), "{kind}: it is due");
+        assert_eq!(world.tasks().await.len(), 2, "{kind}");
+        assert_eq!(world.app.db.number("SELECT count(*) FROM forge_deliveries").await, 1);
+    }
+}
+
+#[tokio::test]
 async fn an_assigned_issue_becomes_a_task_and_one_that_nobody_asked_for_does_not() {
     let world = World::new(ForgeKind::Gitlab).await;
     let number = world.forge.issue("ann", "Assigned", "", &[]);
@@ -286,6 +372,24 @@ async fn an_assigned_issue_becomes_a_task_and_one_that_nobody_asked_for_does_not
     let names: Vec<Value> =
         world.tasks().await.into_iter().map(|task| task["name"].clone()).collect();
     assert_eq!(names, [json!("assigned")]);
+}
+
+#[tokio::test]
+async fn a_repository_of_the_same_name_on_another_host_is_looked_through_from_the_beginning() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let number = world.forge.issue("ann", "Here", "", &["cynode"]);
+    let late = cynode_testkit::NOW + Duration::hours(1);
+    world.forge.change_issue(number, |issue| issue.updated_at = late);
+    assert!(world.look().await);
+    let other = TestForge::serve(ForgeKind::Gitea).await;
+    other.member("ann", Level::Write);
+    other.issue("ann", "Not for us", "", &[]);
+    other.issue("ann", "There", "", &["cynode"]);
+    world.connect(wish(&other)).await.expect(200);
+    assert!(world.look().await);
+    assert_eq!(world.failure().await, Value::Null);
+    let names = world.app.db.texts("SELECT name FROM tasks ORDER BY name").await;
+    assert_eq!(names, ["here", "there"]);
 }
 
 #[tokio::test]
@@ -346,6 +450,98 @@ async fn a_forge_that_has_had_enough_is_left_alone_for_as_long_as_it_says() {
     assert!(!intake::look(&world.app.app, None).await.unwrap(), "it is not due");
     assert!(world.look().await);
     assert_eq!((world.failure().await, world.tasks().await.len()), (Value::Null, 1));
+}
+
+/// Connects a new project with a forge on a port of this machine, without asking it.
+async fn connect_unasked(app: &TestApp, admin: &Client, slug: &str, port: u16) -> ProjectId {
+    let project = app.project(admin, slug).await;
+    let url = format!("http://127.0.0.1:{port}/acme/web.git");
+    let body = json!({ "forge": "gitea", "url": url, "repository": REPOSITORY, "default_branch": "main",
+        "credential": TOKEN, "check": false });
+    admin.put(&format!("/v1/projects/{project}/remote"), body).await.expect(200);
+    project
+}
+
+/// Waits until there is one of these, at most twenty seconds.
+async fn until(app: &TestApp, counted: &'static str) {
+    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(20));
+    for _ in 0..1000 {
+        if app.db.number(counted).await == 1 {
+            return;
+        }
+        ticks.tick().await;
+    }
+    panic!("not within twenty seconds: {counted}");
+}
+
+#[tokio::test]
+async fn a_forge_that_does_not_answer_keeps_no_other_waiting() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    connect_unasked(&world.app, &world.admin, "stuck", port).await;
+    let stop = CancellationToken::new();
+    let looking = TaskTracker::new().spawn(intake::run(world.app.app.clone(), stop.clone()));
+    let _asked = silent.accept().await.unwrap();
+    until(&world.app, "SELECT count(*) FROM project_remotes WHERE looked_at IS NOT NULL").await;
+    let number = world.forge.issue("ann", "Fix it", "", &["cynode"]);
+    assert_eq!(world.deliver(&Hook::Labelled(number), "d-1", SECRET).await, 202);
+    until(&world.app, "SELECT count(*) FROM forge_issues").await;
+    stop.cancel();
+    looking.await.unwrap();
+}
+
+#[tokio::test]
+async fn looks_that_hang_leave_git_to_those_who_work() {
+    let world = World::new(ForgeKind::Gitea).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let mut stuck = Vec::new();
+    for slug in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        stuck.push(connect_unasked(&world.app, &world.admin, slug, port).await);
+    }
+    let app = &world.app.app;
+    let hanging =
+        futures::future::join_all(stuck.iter().map(|project| intake::look(app, Some(*project))));
+    let work = async {
+        let mut asked = Vec::new();
+        while asked.len() < stuck.len() {
+            asked.push(silent.accept().await.unwrap());
+        }
+        world.look().await
+    };
+    tokio::select! {
+        _ = hanging => panic!("nobody answered them"),
+        looked = work => assert!(looked),
+    }
+    assert_eq!(world.failure().await, Value::Null);
+}
+
+#[tokio::test]
+async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = nobody.local_addr().unwrap().port();
+    drop(nobody);
+    let first = connect_unasked(&app, &admin, "web", port).await;
+    let minutes = "SELECT round(extract(epoch FROM due_at - clock_timestamp()) / 60)::bigint FROM project_remotes";
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        assert!(intake::look(&app.app, Some(first)).await.unwrap());
+        waits.push(app.db.number(minutes).await);
+    }
+    assert_eq!(waits, [1, 4, 8, 16, 32, 60, 60]);
+    connect_unasked(&app, &admin, "shop", port).await;
+    app.db.execute("UPDATE project_remotes SET silent_looks = 1, due_at = clock_timestamp()").await;
+    app.db.execute_with(
+        "UPDATE project_remotes SET lease_id = gen_random_uuid(), lease_until = clock_timestamp() + interval '1 hour'
+         WHERE project_id = $1::uuid",
+        &first.as_uuid().to_string(),
+    ).await;
+    assert!(!intake::look(&app.app, None).await.unwrap());
+    app.db.execute("UPDATE project_remotes SET silent_looks = 0 WHERE lease_id IS NULL").await;
+    assert!(intake::look(&app.app, None).await.unwrap());
 }
 
 #[tokio::test]
@@ -585,4 +781,68 @@ async fn a_pull_request_that_was_merged_or_closed_there_has_ended_here() {
         let head = world.admin.get(&path).await.expect(200).text("head");
         assert_eq!(Some(head), world.forge.tip("main"));
     }
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_pull_request_of_a_fork_is_not_what_became_of_ours() {
+    for kind in ForgeKind::ALL {
+        let world = World::new(kind).await;
+        offered(&world).await;
+        // As it was kept when only the name of the branch was looked at.
+        let eve = world.forge.pull_from(Source::Fork("eve".into()), "cynode/say-two-1a2b", "main");
+        assert_eq!(eve, 2);
+        world.app.db.execute("UPDATE pull_requests SET remote_number = 2").await;
+        world.forge.close(eve);
+        assert!(world.look().await);
+        assert_eq!(world.app.db.texts("SELECT state FROM pull_requests").await, ["open"], "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_forge_that_has_had_enough_before_the_last_pull_request_is_read_on_from_there() {
+    let world = World::new(ForgeKind::Github).await;
+    let forge = client(&world);
+    for at in 1..=8_u64 {
+        let branch = format!("cynode/say-{at}");
+        world.forge.commit(&branch, "a", &format!("{at}\n"));
+        let (name, description) = (format!("say-{at}"), "Say it");
+        let new = json!({ "project_id": world.project, "name": name, "description": description });
+        world.admin.post("/v1/tasks", new).await.expect(201);
+        let (base, title, body) = ("main".into(), name, String::new());
+        let new = cynode_forge::NewPullRequest { branch, base, title, body };
+        assert_eq!(forge.open(&new).await.unwrap().number, at);
+    }
+    world
+        .app
+        .db
+        .execute(
+            "UPDATE tasks SET state = 'completed', started_at = created_at, ended_at = created_at",
+        )
+        .await;
+    world.app.db.execute(
+        "INSERT INTO pull_requests (pull_request_id, project_id, task_id, number, forge, branch, base_branch, base_commit, title, body, state,
+            head_commit, tree, remote_number, url, opened_at, created_at, updated_at)
+         SELECT gen_random_uuid(), r.project_id, t.task_id, right(t.name, 1)::bigint, r.forge, 'cynode/' || t.name, 'main', p.head, t.name, '', 'open',
+            p.head, repeat('b', 40), right(t.name, 1)::bigint, 'http://forge/1', t.created_at, t.created_at, t.created_at
+         FROM project_remotes r JOIN repositories p USING (project_id) JOIN tasks t USING (project_id)",
+    ).await;
+    // Somebody said something about the newest, and an issue that is not there any more got a label.
+    assert_eq!(world.deliver(&Hook::Remark(8), "d-1", SECRET).await, 202);
+    assert_eq!(world.deliver(&Hook::Labelled(99), "d-2", SECRET).await, 202);
+    let mut reads = Vec::new();
+    for look in 0..3 {
+        let before = world.forge.asked().len();
+        // One for the issue that was told of, two for lists of issues, four for each of three pull requests.
+        world.forge.allow(usize::from(look == 0) + 2 + 3 * 4);
+        assert!(world.look().await);
+        let failure = world.failure().await;
+        assert!(failure.as_str().unwrap().contains("rate limit"), "{failure}");
+        let waiting = "SELECT count(*) FROM forge_deliveries WHERE done_at IS NULL";
+        assert_eq!(world.app.db.number(waiting).await, 0);
+        let asked = world.forge.asked().split_off(before);
+        let number = |path: &str| path.rsplit_once("/pulls/")?.1.parse::<u64>().ok();
+        reads.push(asked.iter().filter_map(|(_, path)| number(path)).collect::<Vec<_>>());
+    }
+    // The last of each is the one that was not answered: the next look begins with it.
+    assert_eq!(reads, [[8, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 1]]);
 }

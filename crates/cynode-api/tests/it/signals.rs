@@ -204,7 +204,7 @@ async fn an_answer_reaches_the_node_that_asked_and_is_given_once() {
     drive.admin.post(&answer, json!({ "text": "Blue" })).await.expect(200);
     drive.admin.post(&answer, json!({ "text": "Red" })).await.expect(409);
     let held = drive.start().await;
-    let ended = json!({ "reason": "human_input", "resolution": "answered", "answer": "Blue" });
+    let ended = json!({ "reason": "human_input", "resolution": "answered", "question": "Which colour?", "answer": "Blue" });
     assert_eq!(held.position["ended_wait"], ended);
 }
 
@@ -220,7 +220,7 @@ async fn an_answer_survives_a_pause_that_comes_before_it_is_read() {
     assert_eq!(drive.refusal().await, "the task cannot be driven now: a person paused it");
     drive.tell(json!({ "kind": "continue" })).await;
     let held = drive.start().await;
-    let ended = json!({ "reason": "human_input", "resolution": "answered", "answer": "Blue" });
+    let ended = json!({ "reason": "human_input", "resolution": "answered", "question": "Which colour?", "answer": "Blue" });
     assert_eq!(held.position["ended_wait"], ended);
 }
 

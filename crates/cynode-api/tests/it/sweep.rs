@@ -17,6 +17,7 @@ use cynode_app::{
     services::ServiceKind,
     sweep::{self, Due, Engine, EngineError},
 };
+use cynode_core::ids::TaskId;
 use cynode_testkit::{NOW, TestApp};
 use serde_json::{Value, json};
 
@@ -210,8 +211,32 @@ async fn a_wait_whose_time_is_over_ends_and_the_run_learns_it() {
     drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
     sweep::tidy(&drive.app.app, false).await.unwrap();
     let held = drive.start().await;
-    let ended = json!({ "reason": "human_input", "resolution": "expired" });
+    let ended = json!({ "reason": "human_input", "resolution": "expired", "question": "Which?" });
     assert_eq!(held.position["ended_wait"], ended);
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_holds_keeps_the_sweep_from_no_other() {
+    let mut drive = Drive::new().await;
+    let held = drive.start().await;
+    let ask = json!({ "wait": { "reason": "human_input", "question": "Which?", "expires_in_seconds": 60 } });
+    drive.step(&held, "wait", ask).await.expect(200);
+    let first: TaskId = drive.task.parse().unwrap();
+    drive.task = drive.another(json!([])).await;
+    drive.dispatched(&["a"]).await;
+    workers(&drive, 1).await;
+    drive.app.db.execute("UPDATE waits SET expires_at = now() - interval '1 second'").await;
+    drive.app.db.execute("UPDATE jobs SET lease_expires_at = now() - interval '1 second'").await;
+    let mut slow = drive.app.db.begin().await;
+    cynode_db::workflow::lock_run(&mut slow, first).await.unwrap();
+    let ended = "SELECT resolution FROM waits WHERE resolution IS NOT NULL";
+    let turn = tokio::time::timeout(Duration::from_secs(20), sweep::tidy(&drive.app.app, false));
+    assert!(!turn.await.expect("it waits for nobody").unwrap());
+    assert_eq!(states(&drive).await, ["lost"]);
+    assert_eq!(drive.app.db.texts(ended).await, Vec::<String>::new());
+    slow.rollback().await.unwrap();
+    assert!(!sweep::tidy(&drive.app.app, false).await.unwrap());
+    assert_eq!(drive.app.db.texts(ended).await, ["expired"]);
 }
 
 #[tokio::test]
@@ -244,6 +269,55 @@ async fn what_a_killed_process_left_half_done_goes_and_what_is_being_done_stays(
         assert_eq!(names(&bundles), ["young#1"]);
         assert_eq!(names(&packs), ["pack-old.pack", "tmp_pack_young"]);
     }
+}
+
+#[tokio::test]
+async fn what_fails_of_maintenance_keeps_nothing_behind_it_from_being_done() {
+    let app = TestApp::new().await;
+    let uploads = app.app.gate().unwrap().objects_directory.join("incoming");
+    std::fs::create_dir_all(&uploads).unwrap();
+    let left = File::create(uploads.join("old#1")).unwrap();
+    left.set_modified((NOW - time::Duration::minutes(61)).into()).unwrap();
+    app.db.execute("ALTER TABLE idempotency_keys RENAME TO elsewhere").await;
+    assert!(maintenance::once(&app.app).await.is_err());
+    assert_eq!(names(&uploads), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn sessions_and_tokens_of_agents_go_some_time_after_their_end() {
+    let drive = Drive::new().await;
+    let (app, db) = (&drive.app, &drive.app.db);
+    let token = json!({ "role": "developer", "project_id": drive.project, "task_id": drive.task });
+    drive.admin.post("/v1/agent-tokens", token).await.expect(201);
+    db.execute("DELETE FROM user_sessions").await;
+    // Over for so many days, at the time of the test.
+    db.execute(
+        "INSERT INTO user_sessions (session_id, user_id, token_hash, created_at, expires_at)
+         SELECT gen_random_uuid(), user_id, sha256(days::text::bytea), '2026-01-01', timestamptz '2026-11-01 12:00Z' - days * interval '1 day'
+         FROM (SELECT user_id FROM users ORDER BY user_id LIMIT 1) AS one, unnest(ARRAY[-1, 0, 2]) AS days",
+    ).await;
+    db.execute(
+        "INSERT INTO agent_tokens (agent_token_id, role, user_id, project_id, task_id, profile, network, token_hash, created_at, expires_at)
+         SELECT gen_random_uuid(), role, user_id, project_id, task_id, profile, network, sha256(days::text::bytea), '2026-01-01',
+            timestamptz '2026-11-01 12:00Z' - days * interval '1 day'
+         FROM agent_tokens, unnest(ARRAY[89, 91, 92]) AS days",
+    ).await;
+    db.execute(
+        "INSERT INTO agent_states (agent_token_id, task_id, heartbeat_at)
+         SELECT agent_token_id, task_id, created_at FROM agent_tokens",
+    )
+    .await;
+    let counts = async || {
+        let counted = "SELECT (SELECT count(*) FROM user_sessions) * 100 + (SELECT count(*) FROM agent_tokens) * 10
+            + (SELECT count(*) FROM agent_states)";
+        db.number(counted).await
+    };
+    // The task goes on, and one of its agents may have left a checkpoint.
+    maintenance::once(&app.app).await.unwrap();
+    assert_eq!(counts().await, 244);
+    db.execute("UPDATE tasks SET state = 'cancelled', ended_at = now()").await;
+    maintenance::once(&app.app).await.unwrap();
+    assert_eq!(counts().await, 222);
 }
 
 fn names(directory: &Path) -> Vec<String> {

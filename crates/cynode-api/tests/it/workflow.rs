@@ -1,7 +1,7 @@
 //! The contract with whoever drives tasks. (REQ-AGENTS-0004, 0116, 0117, 0118)
 
 use cynode_core::ids::TaskId;
-use cynode_testkit::{Client, Reply, TestApp};
+use cynode_testkit::{Client, Reply, TestApp, TestDb};
 use insta::assert_json_snapshot;
 use serde_json::{Value, json};
 
@@ -125,6 +125,17 @@ impl Drive {
 
 pub(crate) fn create_job(unit: &str, attempt: u32) -> Value {
     json!({ "effect": "create_job", "unit": unit, "attempt": attempt, "timeout_seconds": 600 })
+}
+
+#[tokio::test]
+async fn a_pool_of_few_connections_is_not_used_up_by_what_requests_share() {
+    let db = TestDb::new().await.with_connections(3);
+    let drive = Drive::over(TestApp::over(db)).await;
+    drive.start().await;
+    let named = json!({ "project_id": drive.project, "name": "named", "description": "x" });
+    drive.admin.post("/v1/tasks", named).await.expect(201);
+    let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
+    assert_eq!(task["state"], "running");
 }
 
 #[tokio::test]
@@ -545,6 +556,18 @@ async fn a_run_is_resumed_after_the_node_that_was_checkpointed_last() {
     assert_eq!(resumed["position"]["state"]["node_failures"], 2);
     let again = drive.start().await;
     assert_eq!(again.position["state"], resumed["position"]["state"]);
+}
+
+#[tokio::test]
+async fn a_plan_made_anew_because_a_unit_failed_counts_as_a_retry_and_any_other_does_not() {
+    let drive = Drive::new().await;
+    let mut held = drive.dispatched(&["a"]).await;
+    let fails = json!({ "effects": [{ "effect": "fail_unit", "unit": "a", "attempt": 1 }] });
+    drive.go(&mut held, "revise", fails).await;
+    assert_eq!(held.position["retries_used"], 1);
+    drive.go(&mut held, "revise", json!({})).await;
+    assert_eq!(held.position["retries_used"], 1);
+    assert_eq!(drive.resume().await["position"]["retries_used"], 1);
 }
 
 #[tokio::test]

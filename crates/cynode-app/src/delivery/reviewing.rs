@@ -10,7 +10,7 @@ use cynode_core::{
 use cynode_db::{
     accounts,
     pull_requests::{self, Comment, CommentAuthor, PullRequest, Review},
-    tasks,
+    remotes, tasks,
 };
 use cynode_wire::{
     delivery::{CommentView, NewComment, NewReview, PullRequestView, Reviewed},
@@ -270,7 +270,11 @@ fn wanted(
 pub async fn close(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestView, Error> {
     let found = decidable(ctx, id).await?;
     if found.forge != Destination::Local && found.remote_number.is_some() {
-        return Err(Error::Conflict("the pull request lives at a forge and is closed there"));
+        // What became of it at a forge that the project has left is told by nobody.
+        let remote = remotes::get(ctx.conn(), found.project).await?;
+        if remote.is_some_and(|remote| remote.forge == found.forge) {
+            return Err(Error::Conflict("the pull request lives at a forge and is closed there"));
+        }
     }
     let now = ctx.now;
     if !pull_requests::close(ctx.conn(), id, now).await? {

@@ -18,7 +18,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{Models, Question, SHORT, question, stamp, telemetry};
-use crate::{App, Ctx, Error, Request, context::Told};
+use crate::{App, Ctx, Error, Request, context::Told, error::complain};
 
 /// How often a ceiling that is reached is told of.
 const TELL_EVERY: Duration = Duration::from_mins(1);
@@ -131,12 +131,11 @@ fn tell_now(models: &Models, budget: BudgetId) -> bool {
 /// Pauses a task that may not think and tells people, once, whoever else finds it out at the same time.
 async fn pause(
     app: &App,
-    request: &Request,
+    mut ctx: Ctx,
     id: TaskId,
     by: Option<UserId>,
     park: &Park,
 ) -> Result<(), Error> {
-    let mut ctx = app.open(request).await?;
     let now = ctx.now;
     // The task first, as those do who let it go on.
     let Some(task) = tasks::lock(ctx.conn(), id).await? else { return Ok(()) };
@@ -155,7 +154,10 @@ pub(crate) async fn pause_parked(app: &App, request: &Request, most: i64) -> Res
     let untold = budgets::untold_parks(&mut conn, most).await?;
     drop(conn);
     for (task, park) in untold {
-        pause(app, request, task, None, &park).await?;
+        let ctx = crate::sweep::open(app, request).await?;
+        if let Err(error) = pause(app, ctx, task, None, &park).await {
+            complain(&error, "a parked task could not be paused");
+        }
     }
     Ok(())
 }
@@ -165,7 +167,10 @@ pub(super) async fn parked(app: &App, question: &Question, park: &Park, new: boo
     telemetry::refused(park.kind.as_str());
     if new && let Some(task) = question.who.task() {
         let request = question.request();
-        let paused = pause(app, &request, task, Some(question.who.user), park);
+        let paused = async {
+            let ctx = app.open(&request).await?;
+            pause(app, ctx, task, Some(question.who.user), park).await
+        };
         if let Err(error) = paused.await {
             tracing::error!(
                 event = "error",

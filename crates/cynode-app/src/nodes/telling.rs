@@ -69,7 +69,6 @@ pub async fn tell(
     if !new.is_empty() {
         nodes::tell(&mut tx, job, &held, new).await?;
         tx.commit().await.map_err(DbError::from)?;
-        app.committed();
     }
     let next = held.events_next + i64::try_from(new.len()).unwrap_or(i64::MAX);
     Ok(EventsStored { next: u64::try_from(next).unwrap_or_default() })

@@ -43,7 +43,7 @@ pub(crate) async fn compose(
     now: OffsetDateTime,
 ) -> Result<Composed, Error> {
     if row.kind == TEST {
-        return Ok(Composed::Tell(Box::new(tried(row, channel))));
+        return Ok(Composed::Tell(Box::new(tried(row))));
     }
     let about = Concerns { kind: &row.kind, project: row.project, subject: row.subject };
     if notices::listeners(conn, about, Some(channel.id)).await?.is_empty() {
@@ -117,7 +117,8 @@ async fn link(
     if role < Some(needed) {
         return Ok(None);
     }
-    let token = links::Token { asked: question.asked, user, expires_at }.written(keys);
+    let token =
+        links::Token { asked: question.asked, user, expires_at, made_at: now }.written(keys);
     let mut url = base.clone();
     url.set_path(&format!("{}/answer/{token}", base.path().trim_end_matches('/')));
     Ok(Some(url))
@@ -180,8 +181,9 @@ fn empty(row: &Notification) -> Notice {
     }
 }
 
-fn tried(row: &Notification, channel: &Channel) -> Notice {
-    let title = line(&format!("CyNode can reach you by {}", channel.name));
+/// Nothing in it is of whoever tries the channel, which may lead to anybody.
+fn tried(row: &Notification) -> Notice {
+    let title = "CyNode can reach you here".to_owned();
     let text = "Somebody tried this channel. There is nothing to do.".to_owned();
     Notice { title, text, ..empty(row) }
 }

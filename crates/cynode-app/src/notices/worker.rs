@@ -14,6 +14,7 @@ use cynode_notify::{self as notify, Failed, Sent, WebhookSecret};
 use futures::future::join_all;
 use serde_json::json;
 use time::OffsetDateTime;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -24,7 +25,10 @@ use super::{
 use crate::{App, Error, Request, context::Told, error::complain, keys::Keys};
 
 /// Most notices taken at once; they are told at the same moment.
-const BATCH: i64 = 16;
+const BATCH: usize = 16;
+
+/// Most notices that one process tells at the same moment.
+const PLACES: usize = 32;
 
 /// How the outbox is emptied.
 #[derive(Clone, Copy, Debug)]
@@ -41,45 +45,58 @@ impl Default for Pace {
     }
 }
 
-/// Tells people until it is told to stop. A failure is logged and tried again at the next turn.
+/// Tells people until it is told to stop. A failure is logged and tried again at the next turn. Each place is free as soon as its
+/// notice is told: whoever answers slowly keeps nobody else waiting.
 pub async fn run(app: App, pace: Pace, stop: CancellationToken) {
     let mut tick = tokio::time::interval(pace.every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // Whatever is still in it at the end is given up: it comes back when its claim ends.
+    let mut telling = JoinSet::new();
     loop {
+        while let Some(told) = telling.try_join_next() {
+            ended(told);
+        }
+        let room = PLACES.saturating_sub(telling.len()).min(BATCH);
+        let claim = app.environment().uuid(app.environment().now());
+        let taken = tokio::select! {
+            () = stop.cancelled() => return,
+            taken = take(&app, claim, pace.lease, room) => taken,
+        };
+        let taken = taken.unwrap_or_else(|error| {
+            complain(&error, "people could not be told; it is tried again");
+            Vec::new()
+        });
+        if !taken.is_empty() {
+            for row in taken {
+                let app = app.clone();
+                telling.spawn(async move { Box::pin(tell(&app, claim, row)).await });
+            }
+            continue;
+        }
         tokio::select! {
             () = stop.cancelled() => return,
+            Some(told) = telling.join_next() => ended(told),
             () = app.until_told() => {}
             _ = tick.tick() => {}
-        }
-        let work = async {
-            loop {
-                match turn(&app, pace.lease).await {
-                    Ok(0) => return,
-                    Ok(_) => {}
-                    Err(error) => {
-                        return complain(&error, "people could not be told; it is tried again");
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            // What was being told comes back when its claim ends.
-            () = stop.cancelled() => return,
-            () = work => {}
         }
     }
 }
 
-/// Takes what is due and tells it; gives how many were taken.
+fn ended(told: Result<Result<(), Error>, JoinError>) {
+    let told = told.unwrap_or_else(|error| Err(Error::Internal(error.into())));
+    if let Err(error) = told {
+        complain(&error, "somebody could not be told; it is tried again");
+    }
+}
+
+/// Takes what is due, tells it and waits until all of it is told; gives how many were taken.
 #[tracing::instrument(name = "app.notices.turn", skip_all)]
 pub async fn turn(app: &App, lease: Duration) -> Result<usize, Error> {
     let claim = app.environment().uuid(app.environment().now());
-    let taken = take(app, claim, lease).await?;
+    let taken = take(app, claim, lease, BATCH).await?;
     let count = taken.len();
     for told in join_all(taken.into_iter().map(|row| tell(app, claim, row))).await {
-        if let Err(error) = told {
-            complain(&error, "somebody could not be told; it is tried again");
-        }
+        ended(Ok(told));
     }
     Ok(count)
 }
@@ -90,11 +107,20 @@ fn request(app: &App) -> Request {
 
 /// Claims what is due, except what a channel's quiet puts off. Each statement stands for itself: whoever locks several rows takes
 /// the channel first.
-async fn take(app: &App, claim: Uuid, lease: Duration) -> Result<Vec<Notification>, Error> {
+async fn take(
+    app: &App,
+    claim: Uuid,
+    lease: Duration,
+    most: usize,
+) -> Result<Vec<Notification>, Error> {
+    if most == 0 {
+        return Ok(Vec::new());
+    }
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let mut taken = Vec::new();
-    for row in notices::claim(&mut conn, claim, lease, BATCH).await? {
+    for row in notices::claim(&mut conn, claim, lease, most).await? {
         let channel = notices::channel(&mut conn, row.channel).await?;
         let gap = channel.is_some_and(|channel| channel.min_gap_seconds > 0);
         if gap && !notices::begin_quiet(&mut conn, row.channel).await? {

@@ -3,7 +3,10 @@
 //! An issue becomes a task once: the task, the row that says so and the event are one transaction, and the row's key is the issue. Killed anywhere, the
 //! next turn goes on; done twice, nothing changes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use cynode_core::{
     budget::Budget,
@@ -15,7 +18,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
-    remotes::{self, Delivery, Looked, Remote, WantedIssue},
+    remotes::{self, Delivery, Looked, Named, Remote, WantedIssue},
 };
 use cynode_forge::{
     Forge, ForgeError, ForgeKind, IssueText, Thread, Wanted, clean,
@@ -33,8 +36,8 @@ use crate::{App, Error, Request, context::Told, error::complain, inference};
 /// How often it is looked whether a remote is due.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Most remotes that are looked at at once.
-const AT_ONCE: usize = 4;
+/// Most remotes that one process looks at at once.
+const AT_ONCE: usize = 8;
 
 /// How long one look may take, and how long others leave it alone.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -133,19 +136,26 @@ fn request(app: &App) -> Request {
 
 /// Looks at remotes whenever they are due, until it is told to stop. Any number of processes may do so at once.
 pub async fn run(app: App, stop: CancellationToken) {
+    let all = join_all((0..AT_ONCE).map(|_| keep_looking(&app)));
+    tokio::select! {
+        () = stop.cancelled() => {}
+        _ = all => {}
+    }
+}
+
+/// One of those who look, each at its own pace: whoever meets a forge that does not answer keeps nobody else waiting.
+async fn keep_looking(app: &App) {
     let mut turn = tokio::time::interval(EVERY);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => {}
-        }
-        let looks = join_all((0..AT_ONCE).map(|_| look(&app, None)));
-        tokio::select! {
-            () = stop.cancelled() => return,
-            looked = looks => {
-                for failed in looked.into_iter().filter_map(Result::err) {
-                    complain(&failed, "a forge could not be looked at and will be again");
+        turn.tick().await;
+        loop {
+            match look(app, None).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    complain(&error, "a forge could not be looked at and will be again");
+                    break;
                 }
             }
         }
@@ -161,25 +171,27 @@ pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let claimed = remotes::claim(&mut conn, lease, only, LEASE_MS).await?;
     drop(conn);
     let Some(remote) = claimed else { return Ok(false) };
-    let mut seen = Seen { since: remote.issues_since, troubles: Vec::new() };
+    let mut seen = Seen::new(remote.issues_since);
     let looked = tokio::time::timeout(PATIENCE, everything(app, &remote, &mut seen)).await;
     let usual = i64::from(remote.poll_seconds) * 1000;
-    let (again_in_ms, stopped) = match looked {
-        Ok(Ok(())) => (usual, None),
+    let silent = !seen.answered;
+    let (again_in_ms, silent, stopped) = match looked {
+        Ok(Ok(())) => (usual, false, None),
         Ok(Err(Stop::Later(after, why))) => {
-            (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), Some(why))
+            (i64::try_from(after.as_millis()).unwrap_or(usual).max(1000), silent, Some(why))
         }
         Ok(Err(Stop::Broken(error))) => {
             complain(&error, "a forge could not be looked at and will be again");
-            (usual, Some(error.to_string()))
+            (usual, false, Some(error.to_string()))
         }
-        Err(_) => (usual, Some("the look took too long".to_owned())),
+        Err(_) => (usual, silent, Some("the look took too long".to_owned())),
     };
     seen.troubles.extend(stopped);
     let failure: String = seen.troubles.join("; ").chars().take(2000).collect();
     let failure = Some(failure.as_str()).filter(|failure| !failure.is_empty());
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let looked = Looked { issues_since: seen.since, again_in_ms, failure, now: environment.now() };
+    let issues_since = seen.not_known.map_or(seen.since, |from| from.min(seen.since));
+    let looked = Looked { issues_since, again_in_ms, silent, failure, now: environment.now() };
     remotes::give_back(&mut conn, remote.project, lease, looked).await?;
     Ok(true)
 }
@@ -187,6 +199,12 @@ pub async fn look(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
 /// What a look has seen so far.
 pub(super) struct Seen {
     since: OffsetDateTime,
+    /// When the oldest issue was changed of whose author the forge did not say what they may: the next look begins there.
+    not_known: Option<OffsetDateTime>,
+    /// Who may write, as far as the forge says so: it is asked once in a look.
+    writers: HashMap<String, Option<bool>>,
+    /// Whether the forge answered anything, if only that it refuses.
+    answered: bool,
     /// What went wrong with single things, while the rest went on.
     pub(super) troubles: Vec<String>,
 }
@@ -212,8 +230,31 @@ impl From<DbError> for Stop {
 }
 
 impl Seen {
-    /// What a forge said; what concerns one thing only does not keep us from the others.
-    /// The same of one thing among many: that it is refused stops nothing else.
+    fn new(since: OffsetDateTime) -> Self {
+        Self {
+            since,
+            not_known: None,
+            writers: HashMap::new(),
+            answered: false,
+            troubles: Vec::new(),
+        }
+    }
+
+    /// Whether somebody may write to the repository; nothing when the forge does not say.
+    pub(super) async fn may_write(
+        &mut self,
+        forge: &dyn Forge,
+        login: &str,
+    ) -> Result<Option<bool>, Stop> {
+        if let Some(known) = self.writers.get(login) {
+            return Ok(*known);
+        }
+        let may = self.heard_of_one(forge.may_write(login).await)?;
+        self.writers.insert(login.to_owned(), may);
+        Ok(may)
+    }
+
+    /// What a forge said of one thing among many: that it is refused stops nothing else.
     pub(super) fn heard_of_one<T>(
         &mut self,
         asked: Result<T, ForgeError>,
@@ -224,7 +265,9 @@ impl Seen {
         }
     }
 
+    /// What a forge said; what concerns one thing only does not keep us from the others.
     pub(super) fn heard<T>(&mut self, asked: Result<T, ForgeError>) -> Result<Option<T>, Stop> {
+        self.answered |= !matches!(asked, Err(ForgeError::Retry { .. }));
         match asked {
             Ok(value) => Ok(Some(value)),
             Err(ForgeError::Retry { after, why }) => Err(Stop::Later(after, why)),
@@ -249,34 +292,84 @@ async fn everything(app: &App, remote: &Remote, seen: &mut Seen) -> Result<(), S
         label: remote.label.clone(),
         assignee: remote.login.clone().filter(|_| remote.assign_to_us),
     };
-    let mut numbers = BTreeSet::new();
-    for delivery in &told {
-        if let Ok(Event::Issue { number }) = serde_json::from_value(delivery.event.clone()) {
-            numbers.insert(number);
-        }
-    }
-    for number in numbers {
+    let ToldOf { issues, pulls } = told_of(&told);
+    for number in issues {
         if let Some(Some(issue)) = seen.heard(forge.issue(number).await)? {
             take(app, forge.as_ref(), remote, &wanted, &issue, seen).await?;
         }
     }
-    let found = seen.heard(forge.issues(&wanted, remote.issues_since).await)?.unwrap_or_default();
-    for issue in found.iter().take(MOST_ISSUES) {
-        take(app, forge.as_ref(), remote, &wanted, issue, seen).await?;
-        seen.since = seen.since.max(issue.updated_at);
-    }
-    answer(app, forge.as_ref(), remote, seen).await?;
-    reading::read_back(app, forge.as_ref(), remote, seen).await?;
-    // Only now: whoever is killed before looks at all of it again.
+    // Only now: whoever is killed before looks at all of these again. And not later: the pull requests are read in their turn, told of
+    // or not, and a forge that has had enough before the last of them would let deliveries pile up.
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
     let digests: Vec<Vec<u8>> = told.iter().map(|delivery| delivery.digest.to_vec()).collect();
     let now = app.environment().now();
     remotes::dealt_with(&mut conn, remote.project, &digests, now).await?;
     remotes::forget_deliveries(&mut conn, now - REMEMBERED).await?;
+    drop(conn);
+    take_new(app, forge.as_ref(), remote, &wanted, seen).await?;
+    answer(app, forge.as_ref(), remote, seen).await?;
+    reading::read_back(app, forge.as_ref(), remote, &pulls, seen).await
+}
+
+/// What deliveries are about.
+#[derive(Default)]
+struct ToldOf {
+    issues: BTreeSet<u64>,
+    pulls: Named,
+}
+
+fn told_of(told: &[Delivery]) -> ToldOf {
+    let mut of = ToldOf::default();
+    for delivery in told {
+        match serde_json::from_value(delivery.event.clone()) {
+            Ok(Event::Issue { number }) => {
+                of.issues.insert(number);
+            }
+            Ok(Event::Remark { number } | Event::Review { number } | Event::Ended { number }) => {
+                of.pulls.numbers.extend(i64::try_from(number));
+            }
+            Ok(Event::Checks { commit }) => of.pulls.commits.push(commit),
+            Ok(Event::Ignored) | Err(_) => {}
+        }
+    }
+    of
+}
+
+/// Goes through the wanted issues that were changed since the last look, until enough of them became tasks.
+async fn take_new(
+    app: &App,
+    forge: &dyn Forge,
+    remote: &Remote,
+    wanted: &Wanted,
+    seen: &mut Seen,
+) -> Result<(), Stop> {
+    let found = seen.heard(forge.issues(wanted, remote.issues_since).await)?.unwrap_or_default();
+    let numbers: Vec<i64> = found.iter().map(number_of).collect();
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    let taken = remotes::taken(&mut conn, remote, &numbers).await?;
+    drop(conn);
+    let mut made = 0;
+    for issue in &found {
+        if made == MOST_ISSUES {
+            break;
+        }
+        // Only what becomes a task is counted: many that are refused, all changed in one second, would hide whatever comes after them.
+        if !taken.contains(&number_of(issue))
+            && take(app, forge, remote, wanted, issue, seen).await?
+        {
+            made += 1;
+        }
+        seen.since = seen.since.max(issue.updated_at);
+    }
     Ok(())
 }
 
-/// Makes a task of an issue, once, or notes why not.
+/// The number of an issue, as it is kept.
+fn number_of(issue: &IssueText) -> i64 {
+    i64::try_from(issue.number).unwrap_or(i64::MAX)
+}
+
+/// Makes a task of an issue, once, or notes why not. Gives whether it became one now.
 async fn take(
     app: &App,
     forge: &dyn Forge,
@@ -284,20 +377,28 @@ async fn take(
     wanted: &Wanted,
     issue: &IssueText,
     seen: &mut Seen,
-) -> Result<(), Stop> {
+) -> Result<bool, Stop> {
     if !issue.open || !wanted.has(issue) {
-        return Ok(());
+        return Ok(false);
     }
-    // Not known is not allowed.
-    let allowed = remote.from_anyone
-        || seen.heard_of_one(forge.may_write(&issue.author).await)?.unwrap_or(false);
-    let number = i64::try_from(issue.number).unwrap_or(i64::MAX);
+    let allowed = if remote.from_anyone {
+        true
+    } else {
+        let Some(may) = seen.may_write(forge, &issue.author).await? else {
+            // Not known is not allowed, and not refused either: it is asked again.
+            let from = seen.not_known.unwrap_or(issue.updated_at);
+            seen.not_known = Some(from.min(issue.updated_at));
+            return Ok(false);
+        };
+        may
+    };
+    let number = number_of(issue);
     let title = inference::redacted(app, clean::line(&issue.title)).await?;
     let mut body = clean::text(&issue.body);
     body.text = inference::redacted(app, body.text).await?;
     let mut ctx = app.open(&request(app)).await?;
     if remotes::lock_issue(ctx.conn(), remote, number).await?.is_some() {
-        return Ok(());
+        return Ok(false);
     }
     let (project, by) = (remote.project, remote.set_by);
     let mut kept = WantedIssue {
@@ -324,7 +425,7 @@ async fn take(
             ctx.record(Told::new(EventKind::IssueIgnored, data).project(project)).await?;
             app.commit(ctx).await?;
         }
-        return Ok(());
+        return Ok(false);
     }
     let wish = CreateTask {
         project_id: project,
@@ -342,7 +443,7 @@ async fn take(
     let told = Told::new(EventKind::IssueTaken, data).project(project).task(task.id);
     ctx.record(told).await?;
     app.commit(ctx).await?;
-    Ok(())
+    Ok(true)
 }
 
 /// What the task is asked: what a person reads in the issue, and where it is from.

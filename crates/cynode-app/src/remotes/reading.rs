@@ -1,11 +1,9 @@
 //! What was said on a forge about our pull requests, and what became of them there.
 
-use std::collections::HashMap;
-
 use cynode_core::events::EventKind;
 use cynode_db::{
     DbError, pull_requests,
-    remotes::{self, Offered, Remote},
+    remotes::{self, Named, Offered, Remote},
 };
 use cynode_forge::{CheckState, Forge, PullRequest, PullState, Remark, RemarkKind, clean};
 use data_encoding::HEXLOWER;
@@ -26,35 +24,56 @@ const SKEW: time::Duration = time::Duration::minutes(10);
 /// Most things that one follow-up is asked to deal with.
 const MOST_REMARKS: usize = 100;
 
-/// Looks at each open pull request of ours: what became of it, and what was said.
+/// Looks at each open pull request of ours, first at those that were told of, then at those that were read longest ago: a look that ends
+/// early is gone on with by the next.
 pub(super) async fn read_back(
     app: &App,
     forge: &dyn Forge,
     remote: &Remote,
+    named: &Named,
     seen: &mut Seen,
 ) -> Result<(), Stop> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
-    let offered = remotes::offered(&mut conn, remote).await?;
+    let offered = remotes::offered(&mut conn, remote, named).await?;
     drop(conn);
-    // Who may write is asked once in a look.
-    let mut writers = HashMap::new();
-    for ours in offered {
-        let number = ours.number.unsigned_abs();
-        let Some(there) = seen.heard(forge.pull_request(number).await)? else { continue };
-        // The number may mean something else since the project was connected with another repository.
-        if there.branch != ours.branch {
-            continue;
+    for (place, ours) in offered.iter().enumerate() {
+        // The first also before it is read: were it what ends each look, none of the others would ever be.
+        if place == 0 {
+            note_read(app, ours).await?;
         }
-        match there.state {
-            PullState::Merged | PullState::Closed => ended(app, remote, &ours, &there).await?,
-            // What is being worked on is read when that is done: what was said meanwhile is then one batch.
-            PullState::Open if ours.busy => {}
-            PullState::Open => {
-                follow_up(app, forge, remote, &ours, &there, &mut writers, seen).await?;
-            }
-        }
+        read_one(app, forge, remote, ours, seen).await?;
+        note_read(app, ours).await?;
     }
     Ok(())
+}
+
+async fn note_read(app: &App, ours: &Offered) -> Result<(), Stop> {
+    let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
+    remotes::was_read(&mut conn, ours.id).await?;
+    Ok(())
+}
+
+/// Looks at one pull request of ours: what became of it, and what was said.
+async fn read_one(
+    app: &App,
+    forge: &dyn Forge,
+    remote: &Remote,
+    ours: &Offered,
+    seen: &mut Seen,
+) -> Result<(), Stop> {
+    let number = ours.number.unsigned_abs();
+    let Some(there) = seen.heard(forge.pull_request(number).await)? else { return Ok(()) };
+    // The number may mean something else since the project was connected with another repository, and a branch of the same name in a
+    // fork is somebody else's.
+    if there.branch != ours.branch || !there.ours {
+        return Ok(());
+    }
+    match there.state {
+        PullState::Merged | PullState::Closed => ended(app, remote, ours, &there).await,
+        // What is being worked on is read when that is done: what was said meanwhile is then one batch.
+        PullState::Open if ours.busy => Ok(()),
+        PullState::Open => follow_up(app, forge, remote, ours, &there, seen).await,
+    }
 }
 
 fn request(app: &App) -> Request {
@@ -95,7 +114,6 @@ async fn follow_up(
     remote: &Remote,
     ours: &Offered,
     there: &PullRequest,
-    writers: &mut HashMap<String, bool>,
     seen: &mut Seen,
 ) -> Result<(), Stop> {
     let mut conn = app.pool().acquire().await.map_err(DbError::from)?;
@@ -110,16 +128,7 @@ async fn follow_up(
         if own || !is_new(&remark.id) || !asks(remote, &remark) {
             continue;
         }
-        let may = match writers.get(&remark.author) {
-            Some(may) => *may,
-            None => {
-                let Some(may) = seen.heard_of_one(forge.may_write(&remark.author).await)? else {
-                    continue;
-                };
-                writers.insert(remark.author.clone(), may);
-                may
-            }
-        };
+        let Some(may) = seen.may_write(forge, &remark.author).await? else { continue };
         if may {
             wanted.push((remark.id.clone(), told(&remark)));
         } else {

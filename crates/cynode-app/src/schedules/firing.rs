@@ -110,6 +110,7 @@ const fn is_for_good(error: &Error) -> bool {
         Error::Version { .. }
         | Error::KeyReused
         | Error::Busy
+        | Error::TooOften { .. }
         | Error::Held { .. }
         | Error::Gate(_)
         | Error::Ended

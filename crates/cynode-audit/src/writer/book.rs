@@ -1,6 +1,6 @@
 //! What a writer knows, behind its one lock.
 
-use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc};
+use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc, time::Instant};
 
 use uuid::Uuid;
 
@@ -37,6 +37,7 @@ pub(super) struct Book {
 struct Live {
     segment: Segment,
     chain: Uuid,
+    begun: Instant,
     next: u64,
     prev: [u8; 32],
 }
@@ -124,8 +125,12 @@ impl Book {
         Ok(())
     }
 
-    pub(super) fn is_chain_full(&self, chain_records: u64) -> bool {
-        self.live.as_ref().is_some_and(|live| live.next >= chain_records)
+    /// Whether the next record belongs in another chain.
+    pub(super) fn is_chain_over(&self, options: &Options) -> bool {
+        self.live.as_ref().is_some_and(|live| {
+            live.next >= options.chain_records
+                || live.next > 0 && live.begun.elapsed() >= options.chain_age
+        })
     }
 
     /// Gives the entry its place and writes it.
@@ -170,12 +175,24 @@ impl Book {
     ) -> io::Result<()> {
         let Some(old) = self.live.as_ref().map(|live| live.chain) else { return Ok(()) };
         let carried = self.open.decisions();
-        let (live, out) = begin_chain(directory, options, Some(old), &carried, (now, new_id))?;
+        let begun = begin_chain(directory, options, Some(old), &carried, (now, new_id))?;
+        self.go_on_in(directory, begun)
+    }
+
+    /// Closes the chain and goes on in the next one.
+    fn go_on_in(&mut self, directory: &Directory, (live, out): (Live, Outgoing)) -> io::Result<()> {
         let (path, file) = (out.path.clone(), live.segment.file());
         if let Err(error) = self.close_live() {
-            // If the old chain goes on, nobody may believe that its calls were taken over.
-            if !self.broken {
-                let _ = directory.remove(&path);
+            // If the old chain goes on, nobody may believe that its calls were taken over. Where the
+            // new file cannot be removed it does not go on: calls would end in both.
+            if !self.broken
+                && let Err(left) = directory.remove(&path)
+            {
+                tracing::error!(
+                    error = &left as &dyn std::error::Error,
+                    "the file of an audit chain that was not begun could not be removed"
+                );
+                self.broken = true;
             }
             return Err(error);
         }
@@ -334,6 +351,21 @@ impl Book {
         }
     }
 
+    /// Begins the next chain, whose file cannot be removed any more.
+    pub(super) fn rotate_for_good(
+        &mut self,
+        directory: &Directory,
+        options: &Options,
+        now: &Now,
+        new_id: &NewId,
+    ) -> io::Result<()> {
+        let old = self.live.as_ref().map(|live| live.chain);
+        let carried = self.open.decisions();
+        let begun = begin_chain(directory, options, old, &carried, (now, new_id))?;
+        std::fs::remove_file(&begun.1.path)?;
+        self.go_on_in(directory, begun)
+    }
+
     /// Lets every later sync go to `file`.
     pub(super) fn sync_to(&mut self, file: File) {
         self.file = Arc::new(file);
@@ -358,5 +390,6 @@ fn begin_chain(
         records: Source::Memory(VecDeque::new()),
         end: ChainEnd::Open,
     };
-    Ok((Live { segment, chain, next: 0, prev: genesis(chain) }, out))
+    let begun = Instant::now();
+    Ok((Live { segment, chain, begun, next: 0, prev: genesis(chain) }, out))
 }

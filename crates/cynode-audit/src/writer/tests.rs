@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use tempfile::TempDir;
 use time::macros::datetime;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +57,13 @@ fn full_disk() -> File {
     File::options().append(true).open("/dev/full").unwrap()
 }
 
+/// A file that takes no more, and is then as it was before.
+fn closed_file() -> File {
+    let file = memfd_create("audit", MemfdFlags::ALLOW_SEALING).unwrap();
+    fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+    File::from(file)
+}
+
 /// Counts the records it is given.
 #[derive(Default)]
 struct Counting(Mutex<Vec<Record>>);
@@ -105,6 +113,25 @@ async fn a_chain_that_cannot_be_followed_by_another_goes_on() {
     writer.inner.rotate(&mut writer.inner.book());
     writer.append(denial(3)).unwrap();
     assert_eq!(writer.status().chains, 2);
+}
+
+#[tokio::test]
+async fn a_chain_that_may_have_been_followed_by_another_does_not_go_on() {
+    let directory = TempDir::new().unwrap();
+    let (writer, _) = open(&directory);
+    let ticket = writer.append(denial(1)).unwrap();
+    writer.durable(ticket).await.unwrap();
+    let inner = &writer.inner;
+    inner.book().write_to(closed_file());
+    // The old chain cannot be closed, and the new file is removed.
+    inner.rotate(&mut inner.book());
+    assert_eq!((writer.status().broken, writer.status().chains), (false, 1));
+    // Where it cannot be removed either, both would say how the calls under way ended.
+    let rotated =
+        inner.book().rotate_for_good(&inner.directory, &inner.options, &inner.now, &inner.new_id);
+    assert!(rotated.is_err());
+    assert_eq!((writer.status().broken, writer.status().chains), (true, 1));
+    assert_eq!(writer.append(denial(2)), Err(Refused::Broken));
 }
 
 #[tokio::test]

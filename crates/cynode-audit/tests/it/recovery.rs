@@ -1,4 +1,4 @@
-use std::{collections::HashSet, fs, path::Path};
+use std::{collections::HashSet, fs, path::Path, time::Duration};
 
 use cynode_audit::{Condition, Outcome, Phase};
 use uuid::Uuid;
@@ -235,6 +235,21 @@ async fn a_full_chain_is_closed_and_its_open_calls_go_on_in_the_next() {
     for call in 1..=4 {
         assert_eq!(store.outcomes(call), [Outcome::Success]);
     }
+}
+
+#[tokio::test]
+async fn an_old_chain_is_closed_with_the_next_record_however_few_it_has() {
+    let (mut place, store) = (Place::new(), Memory::new());
+    place.options.chain_age = Duration::ZERO;
+    let (writer, _) = place.open();
+    writer.append(decision(1)).unwrap();
+    writer.append(denial(2)).unwrap();
+    writer.append(outcome(1)).unwrap();
+    end(&writer, &store).await.unwrap();
+    // One that has no record yet is not followed by another.
+    let sizes: Vec<_> = store.verify().iter().map(|chain| (chain.records, chain.closed)).collect();
+    assert_eq!(sizes, [(1, true), (1, true), (1, true)]);
+    assert_eq!(store.outcomes(1), [Outcome::Success]);
 }
 
 #[tokio::test]

@@ -22,6 +22,14 @@ pub enum WaitReason {
     Agent,
 }
 
+/// What a person answers who wants the task to be given up.
+pub const STOP: &str = "stop";
+
+/// Whether an answer says that the task is to be given up, and nothing else: in a sentence the word is about something else.
+pub fn stops(answer: &str) -> bool {
+    answer.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case(STOP)
+}
+
 /// Who can end a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -107,5 +115,11 @@ mod tests {
             assert_eq!(WaitReason::from_name(reason.as_str()), Some(reason));
             assert_eq!(reason.blocks(), reason.owner() == WaitOwner::Person, "{reason:?}");
         }
+    }
+
+    #[test]
+    fn only_the_bare_word_gives_a_task_up() {
+        assert!(["stop", "Stop!", " `stop`.\n"].into_iter().all(stops));
+        assert!(!["", "no", "stop using tabs", "don't stop", "stopped"].into_iter().any(stops));
     }
 }

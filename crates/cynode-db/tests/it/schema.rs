@@ -55,6 +55,10 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "switched",
         "private forges",
         "ways",
+        "token quotas",
+        "room",
+        "read back",
+        "tried",
     ];
     assert_eq!(pending, all);
 }

@@ -8,7 +8,7 @@ use cynode_forge::{
 };
 use cynode_testkit::{
     NOW,
-    forges::{BOT, Level, REPOSITORY, TOKEN, TestForge, Trouble, Verdict},
+    forges::{BOT, Level, REPOSITORY, Source, TOKEN, TestForge, Trouble, Verdict},
 };
 use time::OffsetDateTime;
 
@@ -50,6 +50,7 @@ async fn a_pull_request_is_opened_once_however_often_it_is_asked_for() {
             number: 1,
             state: PullState::Open,
             branch: BRANCH.into(),
+            ours: true,
             base: "main".into(),
             head,
             merge_commit: None,
@@ -105,6 +106,26 @@ async fn what_became_of_a_pull_request_is_seen() {
         forge.close(2);
         assert_eq!(client.pull_request(2).await.unwrap().state, PullState::Closed);
         assert!(matches!(client.pull_request(99).await, Err(ForgeError::Missing(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_pull_request_of_a_fork_is_not_ours_whatever_its_branch_is_called() {
+    for kind in ForgeKind::ALL {
+        let (forge, client) = both(kind).await;
+        let head = forge.commit(BRANCH, "a", "fixed\n");
+        for source in [Source::Fork("eve".into()), Source::Fork("acme".into()), Source::Gone] {
+            let number = forge.pull_from(source, BRANCH, "main");
+            assert!(!client.pull_request(number).await.unwrap().ours, "{kind}");
+            assert_eq!(client.pull_request_of(BRANCH).await.unwrap(), None, "{kind}");
+        }
+        // Closed by whoever opened it, it keeps nobody from opening ours.
+        forge.close(2);
+        for _ in 0..2 {
+            let opened = client.open(&new()).await.unwrap();
+            assert_eq!((opened.number, &opened.head, opened.ours), (4, &head, true), "{kind}");
+        }
+        assert_eq!(forge.pulls().len(), 4);
     }
 }
 

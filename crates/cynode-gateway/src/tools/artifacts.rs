@@ -1,7 +1,7 @@
 //! `artifact.*`: bytes that belong to a task.
 
 use bytes::Bytes;
-use cynode_app::artifacts::{self, Artifact, NewArtifact};
+use cynode_app::artifacts::{self, Artifact, NewArtifact, Piece};
 use cynode_core::{
     agents::ToolScope,
     ids::{ArtifactId, TaskId},
@@ -104,13 +104,16 @@ async fn put(call: Invocation, body: Put) -> Result<Value, ToolError> {
         media_type: body.media_type,
         by: call.agent.token,
     };
-    let size = bytes.len();
+    let piece = Piece::new(bytes)?;
     // Whether it may be stored is asked before a byte is.
-    let task = body.task_id;
-    call.app.read(&call.request, |ctx| Box::pin(cynode_app::tasks::get(ctx, task))).await?;
-    let digest = artifacts::put_bytes(&call.app, bytes).await?;
+    let (asked, wanted) = (new.clone(), piece.clone());
+    let may = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { artifacts::may_store(ctx, &asked, &wanted).await })
+    });
+    may.await?;
+    artifacts::put_bytes(&call.app, &piece).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
-        Box::pin(async move { Ok(view(&artifacts::note(ctx, new, digest, size).await?)) })
+        Box::pin(async move { Ok(view(&artifacts::note(ctx, new, &piece).await?)) })
     });
     value(&answer.await?)
 }

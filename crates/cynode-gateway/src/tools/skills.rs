@@ -128,8 +128,9 @@ fn view(skill: &Skill) -> Value {
     })
 }
 
-async fn create(call: Invocation, body: Create) -> Result<Value, ToolError> {
+async fn create(call: Invocation, mut body: Create) -> Result<Value, ToolError> {
     let project = project(&call)?;
+    skills::without_secrets(&call.app, &mut body.description, &mut body.body).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let text = SkillText { description: body.description, body: body.body };
@@ -153,7 +154,8 @@ async fn get(call: Invocation, One { skill_id }: One) -> Result<Value, ToolError
     Ok(view(&found))
 }
 
-async fn update(call: Invocation, body: Update) -> Result<Value, ToolError> {
+async fn update(call: Invocation, mut body: Update) -> Result<Value, ToolError> {
+    skills::without_secrets(&call.app, &mut body.description, &mut body.body).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             let text = SkillText { description: body.description, body: body.body };

@@ -91,3 +91,22 @@ async fn the_manager_opens_the_pull_request_of_its_own_task_once_and_nobody_else
     assert_eq!(got["pull_request"]["head_commit"], opened["head_commit"]);
     assert_eq!(bench.app.db.number("SELECT count(*) FROM pull_requests").await, 1);
 }
+
+#[tokio::test]
+async fn secrets_in_the_words_of_a_pull_request_do_not_leave_the_house() {
+    let bench = Bench::new().await;
+    worked(&bench).await;
+    let manager = bench.agent("project_manager").await;
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let opening = json!({ "task_id": bench.task, "title": format!("Use {secret}"), "body": format!("The key is {secret}.") });
+    let opened = manager.call(OPEN, opening).await.value()["pull_request"].clone();
+    assert_eq!(opened["state"], "open");
+    assert!(!opened.to_string().contains(&secret), "{opened}");
+    // What the commit says follows from the row.
+    let kept = "SELECT title || ' ' || body FROM pull_requests UNION ALL SELECT title || ' ' || body FROM deliveries";
+    let kept = bench.app.db.texts(kept).await;
+    assert_eq!(kept.len(), 2);
+    for words in kept {
+        assert!(words.contains("[redacted:") && !words.contains(&secret), "{words}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What is given to the project manager and to analysts: stored, claimed, thought about, shared, answered once.
 
 use cynode_app::{schedules, services, services::ServiceKind, sweep};
-use cynode_core::ids::ProjectId;
+use cynode_core::{ids::ProjectId, roles::Role};
 use cynode_testkit::{Client, mcp::Agent};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -274,6 +274,37 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     );
     let runs = "SELECT count(*) FROM workflow_runs r JOIN tasks t USING (task_id) WHERE t.name = 'updates-1' AND r.due_at IS NOT NULL";
     assert_eq!(bench.app.db.number(runs).await, 1);
+}
+
+#[tokio::test]
+async fn what_has_no_task_to_be_parked_is_not_asked_without_end_when_models_do_not_answer_in_time()
+{
+    let bench = Bench::new().await;
+    let schedule = json!({
+        "project_id": bench.project, "name": "updates", "what": { "kind": "words", "text": "Look." },
+        "when": { "kind": "cron", "expression": "0 14 * * *", "zone": "Europe/Berlin" },
+    });
+    bench.admin.post("/v1/schedules", schedule).await.expect(201);
+    bench.app.clock.advance(time::Duration::hours(1));
+    assert_eq!(schedules::turn(&bench.app.app).await.unwrap(), 1);
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let tried = async |late: bool| {
+        let handoff = claim(&manager).await;
+        let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "transient": true,
+            "late": late, "why": "it took too long" });
+        let state = given(&manager, "handoff.fail", fail).await["state"].clone();
+        bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+        state
+    };
+    for late in [true, true, false, false, false, true, true] {
+        assert_eq!(tried(late).await, "queued", "a provider that is away costs nothing");
+    }
+    assert_eq!(tried(true).await, "failed");
+    // What a task asks is ended by the task's own brake.
+    asked(&bench).await;
+    for _ in 0..6 {
+        assert_eq!(tried(true).await, "queued");
+    }
 }
 
 /// Offers a model, for one project or for all.
@@ -675,6 +706,37 @@ async fn who_asks_for_a_person_does_not_wait_and_what_else_was_asked_comes_in_it
 }
 
 #[tokio::test]
+async fn one_job_asks_for_people_one_question_at_a_time_and_not_without_end() {
+    let bench = Bench::new().await;
+    let ids = jobs(&bench).await;
+    bench.app.db.execute(RUNNING).await;
+    let developer = bench.agent_with("developer", json!({ "job_id": ids[0] })).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    for number in 1..=12 {
+        bench.app.clock.advance(time::Duration::seconds(1));
+        let summary = format!("may I do {number}?");
+        let report =
+            json!({ "task_id": bench.task, "kind": "request_human_input", "summary": summary });
+        given(&developer, "pm.report", report).await;
+    }
+    let count =
+        "SELECT (SELECT count(*) FROM agent_reports) || ' ' || (SELECT count(*) FROM handoffs)";
+    assert_eq!(bench.app.db.texts(count).await, ["12 1"], "each is kept, one is asked");
+    let mut asked = Vec::new();
+    loop {
+        let handoff = claim(&manager).await;
+        if handoff.is_null() {
+            break;
+        }
+        asked.push(handoff["request"]["report"]["summary"].as_str().unwrap().to_owned());
+        let answer = complete(&handoff, json!({ "answer": "replied", "note": "told" }));
+        given(&manager, "handoff.complete", answer).await;
+    }
+    let expected = [1, 12, 11, 10, 9, 8, 7, 6, 5, 4].map(|number| format!("may I do {number}?"));
+    assert_eq!(asked, expected, "the first, then the newest, ten at most");
+}
+
+#[tokio::test]
 async fn a_run_is_not_woken_by_a_handoff_that_is_only_tried_again() {
     let bench = Bench::new().await;
     asked(&bench).await;
@@ -755,6 +817,33 @@ async fn what_was_said_in_a_chat_is_forgotten_after_its_time_and_its_handoff_can
             &json!({ "answer": "chatted", "content": "" })
         )
     );
+}
+
+#[tokio::test]
+async fn why_a_chat_failed_is_told_to_whoever_has_it_and_to_nobody_else() {
+    let bench = Bench::new().await;
+    let viewer = bench.app.user("vera", None).await;
+    bench.app.member(bench.project, &viewer, Role::Viewer).await;
+    let chat = "
+        INSERT INTO handoffs (handoff_id, kind, role, state, user_id, project_id, driven, about, request, worker, attempt, fencing_token, lease_expires_at,
+            due_at, trace_id, created_at)
+        SELECT gen_random_uuid(), 'chat', 'project_manager', 'claimed', created_by, project_id, false, '',
+            '{\"kind\": \"chat\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}', 'w', 1, 1, now() - interval '1 second', now(), '', now()
+        FROM projects";
+    bench.app.db.execute(chat).await;
+    sweep::tidy(&bench.app.app, false).await.unwrap();
+    let seen = async |client: &Client| {
+        let listed = client.get("/v1/projects/web/handoffs").await.expect(200).json();
+        let one = listed["items"][0].clone();
+        let path = format!("/v1/handoffs/{}", one["handoff_id"].as_str().unwrap());
+        let read = client.get(&path).await.expect(200).json();
+        json!([one["state"], one["failure"], read["failure"]])
+    };
+    let why = "nothing was heard of whoever worked on it";
+    assert_eq!(seen(&bench.admin).await, json!(["failed", why, why]));
+    assert_eq!(seen(&viewer).await, json!(["failed", null, null]));
+    let told = "SELECT (data ->> 'state') || ' ' || coalesce(data ->> 'failure', 'unsaid') FROM events WHERE kind = 'handoff.ended'";
+    assert_eq!(bench.app.db.texts(told).await, ["failed unsaid"]);
 }
 
 #[tokio::test]

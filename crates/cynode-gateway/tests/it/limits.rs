@@ -1,5 +1,8 @@
 //! How much agents may call, and what they are told when it is too much.
 
+use std::{collections::BTreeMap, time::Instant};
+
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, promised};
@@ -91,6 +94,27 @@ async fn two_replicas_share_the_hour_of_a_task() {
 }
 
 #[tokio::test]
+async fn an_agent_without_a_task_has_an_hour_of_its_own() {
+    let bench = Bench::new().await;
+    bench.setting("gate.calls_per_task_hour", json!(5)).await;
+    let manager = async || {
+        let more = json!({ "task_id": null, "expires_in_seconds": 36000 });
+        bench.agent_with("project_manager", more).await
+    };
+    let (agent, other) = (manager().await, manager().await);
+    let call = async |number: u32| {
+        agent.call("help.tool", json!({ "tool": number.to_string() })).await.verdict()
+    };
+    for number in 0..5 {
+        assert_eq!(call(number).await, "failed not_found");
+    }
+    assert_eq!(call(5).await, "refused quota_used");
+    assert_eq!(other.call("help.overview", json!({})).await.verdict(), "ok");
+    bench.app.clock.advance(time::Duration::hours(1));
+    assert_eq!(call(6).await, "failed not_found");
+}
+
+#[tokio::test]
 async fn a_changed_limit_holds_at_once_and_a_value_that_is_none_is_refused() {
     let bench = Bench::new().await;
     let agent = bench.agent("developer").await;
@@ -117,4 +141,62 @@ async fn a_changed_limit_holds_at_once_and_a_value_that_is_none_is_refused() {
     assert_eq!(set(json!(1000), 1).await, 200);
     promised().await;
     assert_eq!(burst().await, 8);
+}
+
+/// How often each answer was given.
+fn counted(answers: impl Iterator<Item = String>) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for answer in answers {
+        *counts.entry(answer).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn whoever_goes_on_calling_too_much_is_held_back_and_cannot_fill_the_records() {
+    let bench = Bench::new().await;
+    bench.setting("gate.calls_per_second", json!(1)).await;
+    let agent = bench.agent("developer").await;
+    let since = Instant::now();
+    let calls = (0..250).map(|number: u32| {
+        let agent = agent.clone();
+        async move { agent.call("help.tool", json!({ "tool": number.to_string() })).await.verdict() }
+    });
+    let answers = counted(join_all(calls).await.into_iter());
+    let took = since.elapsed().as_secs_f64();
+    assert!(took >= 1.0, "nobody waited: {took}");
+    let known = ["error 429", "failed not_found", "refused too_fast"];
+    assert_eq!(answers.keys().map(String::as_str).collect::<Vec<_>>(), known);
+    // Each refusal has its record, or says that it has none.
+    let refused = answers["refused too_fast"];
+    assert!(refused >= 100, "{refused}");
+    assert!(f64::from(refused) <= 101.0 + 20.0 * took, "{refused} in {took} seconds");
+    bench.app.recorded().await;
+    let recorded = "SELECT count(*) FROM audit_records WHERE reason = 'too_fast'";
+    assert_eq!(bench.app.db.number(recorded).await, i64::from(refused));
+    // Nobody else has to wait for that.
+    let other = bench.agent("developer").await;
+    assert_eq!(other.call("help.overview", json!({})).await.verdict(), "ok");
+}
+
+#[tokio::test]
+async fn callers_without_a_token_cannot_fill_the_records_and_hinder_nobody() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    let stranger = bench.app.at_gate().await.modern();
+    let since = Instant::now();
+    let calls = (0..2500).map(|_| {
+        let stranger = stranger.clone();
+        async move { stranger.send_once("tools/list", json!({})).await }
+    });
+    let answers = join_all(calls).await;
+    let took = since.elapsed().as_secs_f64();
+    assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");
+    let turned = counted(answers.iter().map(|answer| answer.0.status.to_string()));
+    let (recorded, left_out) = (turned["401"], turned.get("429").copied().unwrap_or_default());
+    assert_eq!(recorded + left_out, 2500, "{turned:?}");
+    assert!(f64::from(recorded) <= 1001.0 + 500.0 * took, "{recorded} in {took} seconds");
+    bench.app.recorded().await;
+    let found = "SELECT count(*) FROM audit_records WHERE reason = 'no_token'";
+    assert_eq!(bench.app.db.number(found).await, i64::from(recorded));
 }

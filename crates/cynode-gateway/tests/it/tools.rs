@@ -1,11 +1,12 @@
 //! Each of our own tools, once as it should go and once as it should not.
 
+use cynode_core::roles::Role;
 use cynode_testkit::mcp::Agent;
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
 
 use crate::{
-    bench::{Bench, ROLES},
+    bench::{Bench, ROLES, promised},
     scoping::jobs,
 };
 
@@ -253,6 +254,43 @@ async fn artifacts_are_stored_listed_and_read_and_only_by_the_task_they_belong_t
 }
 
 #[tokio::test]
+async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
+    let bench = Bench::new().await;
+    bench.setting("gate.task_artifact_bytes", json!(10_000)).await;
+    let agent = bench.agent("developer").await;
+    let put = async |name: &str, letter: &str| {
+        let arguments = json!({ "task_id": bench.task, "name": name, "media_type": "text/plain",
+            "text": letter.repeat(4000) });
+        verdict(&agent, "artifact.put", arguments).await
+    };
+    assert_eq!([put("a", "a").await, put("b", "b").await], ["ok", "ok"]);
+    assert_eq!(put("c", "c").await, "failed too_large");
+    // What is there already is not stored once more, under another name it is.
+    assert_eq!([put("a", "a").await, put("c", "a").await], ["ok", "failed too_large"]);
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 2);
+    let stored = bench.app.app.gate().unwrap().objects_directory.join("sha256");
+    assert_eq!(std::fs::read_dir(stored).unwrap().count(), 2);
+    let wrong = json!({ "value": 0, "expected_version": 1 });
+    bench.admin.put("/v1/settings/gate.task_artifact_bytes", wrong).await.expect(422);
+}
+
+#[tokio::test]
+async fn bytes_of_an_artifact_that_is_refused_are_not_stored() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    let issued = bench.issue(&person, "developer", json!({})).await;
+    let agent = bench.holding(&issued).await;
+    let put = |name: &str| json!({ "task_id": bench.task, "name": name, "media_type": "text/plain", "text": "x" });
+    assert_eq!(verdict(&agent, "artifact.put", put(&"n".repeat(201))).await, "failed invalid");
+    bench.app.member(bench.project, &person, Role::Viewer).await;
+    promised().await;
+    assert_eq!(verdict(&agent, "artifact.put", put("a")).await, "failed forbidden");
+    let stored = bench.app.app.gate().unwrap().objects_directory.join("sha256");
+    assert!(!stored.exists());
+}
+
+#[tokio::test]
 async fn an_artifact_that_is_too_large_is_not_read_whatever_was_noted_of_it() {
     let bench = Bench::new().await;
     let agent = bench.agent("developer").await;
@@ -318,6 +356,29 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
 }
 
 #[tokio::test]
+async fn secrets_in_a_skill_are_taken_out_before_it_is_stored() {
+    let bench = Bench::new().await;
+    let manager = manager(&bench).await;
+    let secret = |seed: &str| format!("ghp_{}", seed.repeat(9));
+    let text = |seed: &str| format!("Use {}.", secret(seed));
+    let skill = json!({ "name": "push", "description": text("a1B2"), "body": text("c3D4") });
+    let made = given(&manager, "skills.create", skill).await;
+    let anew = json!({ "skill_id": made["skill_id"], "version": 1, "description": text("e5F6"), "body": text("g7H8") });
+    let written = given(&manager, "skills.update", anew).await;
+    let path = format!("/v1/skills/{}", made["skill_id"].as_str().unwrap());
+    let anew = json!({ "expected_version": 2, "description": text("i9J0"), "body": text("k1L2") });
+    let by_person = bench.admin.put(&path, anew).await.expect(200).json();
+    let new = json!({ "project_id": bench.project, "name": "pull", "description": text("m3N4"), "body": text("o5P6") });
+    let also = bench.admin.post("/v1/skills", new).await.expect(201).json();
+    for shown in [made, written, by_person, also] {
+        for field in ["description", "body"] {
+            let text = shown[field].as_str().unwrap();
+            assert!(text.starts_with("Use [redacted:") && !text.contains("ghp_"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn schedules_are_made_listed_and_removed_by_the_manager_as_by_people() {
     let bench = Bench::new().await;
     let manager = manager(&bench).await;
@@ -374,6 +435,25 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
         "refused wrong_scope"
     );
+}
+
+#[tokio::test]
+async fn images_are_allowed_by_the_manager_of_an_operator_and_not_of_a_viewer() {
+    let bench = Bench::new().await;
+    bench.setting("gate.pm_allowed_images", json!(true)).await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, Role::Operator).await;
+    let issued = bench.issue(&person, "project_manager", json!({})).await;
+    let manager = bench.holding(&issued).await;
+    let add = |image: &str| json!({ "image": image });
+    given(&manager, "sandbox.allowed_images.add", add("debian:13")).await;
+    bench.app.member(bench.project, &person, Role::Viewer).await;
+    assert_eq!(
+        verdict(&manager, "sandbox.allowed_images.add", add("debian:14")).await,
+        "failed forbidden"
+    );
+    let kept = bench.app.db.texts("SELECT image FROM allowed_images").await;
+    assert_eq!(kept, ["debian:13"]);
 }
 
 #[tokio::test]

@@ -41,18 +41,29 @@ impl Cgroups {
     }
 
     fn at(hierarchies: Vec<Hierarchy>, others: Vec<PathBuf>) -> Result<Self, SandboxError> {
-        for hierarchy in &hierarchies {
+        let made = Self { hierarchies, others };
+        made.stand()?;
+        Ok(made)
+    }
+
+    /// Makes the directories of this node where they are not there.
+    fn stand(&self) -> Result<(), SandboxError> {
+        for hierarchy in &self.hierarchies {
             make(&hierarchy.directory)?;
             if hierarchy.unified {
                 delegate(hierarchy)?;
             }
         }
-        Ok(Self { hierarchies, others })
+        Ok(())
     }
 
     /// Makes the cgroup of a run, with its limits.
     pub(super) fn create(&self, name: &str, limits: &Limits) -> Result<Group, SandboxError> {
         let group = self.group(name);
+        // Empty directories are anybody's to tidy away, and a node runs for months.
+        if self.hierarchies.iter().any(|hierarchy| !hierarchy.directory.is_dir()) {
+            self.stand()?;
+        }
         for hierarchy in &group.hierarchies {
             make(&hierarchy.directory)?;
             for (file, value) in settings(hierarchy, limits) {
@@ -219,9 +230,16 @@ fn make(directory: &Path) -> Result<(), SandboxError> {
     match fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(SandboxError::Missing {
             what: format!("no cgroup can be made at {}: {error}", directory.display()),
-            todo: "run the node as root, or as a service to which its cgroup is delegated \
-                   (systemd: Delegate=yes)"
-                .into(),
+            todo: match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "see that cgroups are mounted where they were when the node began, or start it again"
+                }
+                _ => {
+                    "run the node as root, or as a service to which its cgroup is delegated \
+                     (systemd: Delegate=yes)"
+                }
+            }
+            .into(),
         }),
         _ => Ok(()),
     }

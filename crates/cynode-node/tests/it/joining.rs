@@ -1,11 +1,12 @@
 use std::os::unix::fs::PermissionsExt;
 
 use cynode_core::ids::NodeId;
+use cynode_wire::jobs::JobOutcome;
 use uuid::Uuid;
 
 use crate::{
     fake::{Fake, Fault},
-    program::Machine,
+    program::{Machine, job, repository, say, shell},
 };
 
 fn stderr(output: &std::process::Output) -> String {
@@ -102,6 +103,9 @@ async fn the_doctor_says_what_is_missing_and_what_to_do() {
     let machine = Machine::new(&fake);
     let before = machine.command().arg("doctor").output().unwrap();
     assert!(!before.status.success());
+    let said = stderr(&before);
+    assert!(said.ends_with("cynode-node: this machine cannot take jobs like this\n"), "{said}");
+    assert!(!machine.state().exists(), "whoever only looks leaves nothing behind");
     assert!(String::from_utf8_lossy(&before.stdout).contains("cynode-node join"));
     let machine = Machine::joined(&fake);
     let output = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
@@ -110,4 +114,21 @@ async fn the_doctor_says_what_is_missing_and_what_to_do() {
     for word in ["git", "bubblewrap", "orchestrator", &fake.url] {
         assert!(said.contains(word), "{word}: {said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_node_that_works_takes_nothing_away_from_it() {
+    let fake = Fake::start().await;
+    let machine = Machine::joined(&fake);
+    let _node = machine.start();
+    fake.until("it is heard", |world| (world.heartbeats > 0).then_some(())).await;
+    let looked = machine.command().args(["doctor", "--disk-floor-mib", "1"]).output().unwrap();
+    assert!(looked.status.success(), "{}", stderr(&looked));
+    let origin = tempfile::tempdir().unwrap();
+    let mut assignment = job(vec![shell("echo line >> lines"), say("added")]);
+    assignment.base = Some(repository(origin.path()));
+    fake.serve_repository(origin.path());
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}");
 }

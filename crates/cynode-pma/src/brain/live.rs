@@ -39,7 +39,8 @@ impl<'a> Live<'a> {
             return Ok(known);
         }
         let model = model(&self.handoff.models, ask.tier).ok_or_else(|| {
-            Trouble::Permanent("the handoff opens no model: an admin must offer one".into())
+            // One may be offered again at any moment, and whoever takes the handoff then has it.
+            Trouble::Transient("the handoff opens no model: an admin must offer one".into())
         })?;
         self.begin().await?;
         let temperature = super::temperature(ask.kind, self.temperature);

@@ -16,6 +16,9 @@ use crate::{
 /// Most answers that are asked for.
 const MOST_ATTEMPTS: u32 = 3;
 
+/// How many times as long is waited when an answer took too long: it may be paid for, and whoever thinks long does so again.
+const LONGER: u32 = 3;
+
 /// Most bytes of an answer.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
@@ -46,9 +49,12 @@ pub struct Heard {
 /// Why nothing was heard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VoiceError {
-    /// Nobody answered in time, or the way is broken.
+    /// Nobody answered, or the way is broken.
     #[error("{0}")]
     Silent(String),
+    /// There was no answer for so long; whoever was asked may still be at it.
+    #[error("it took longer than {0:?}; `think-seconds` says how long it may take")]
+    Late(Duration),
     /// It was answered with no.
     #[error("{words}")]
     Refused {
@@ -124,7 +130,7 @@ impl Voice {
     }
 
     /// Asks until there is an answer of the right form, at most three times. Every time the question is the same, with the
-    /// last complaint; earlier answers are not sent back. Silence is borne once.
+    /// last complaint; earlier answers are not sent back. Silence is borne once; after an answer that took too long, more time is given.
     pub async fn insist(
         &self,
         ask: &Ask,
@@ -144,17 +150,21 @@ impl Voice {
             output_tokens: 0,
             latency: Duration::ZERO,
         };
-        let mut silent = false;
+        let (mut silent, mut patience) = (false, self.patience);
         let mut heard = 0;
         all.answer = loop {
             all.attempts += 1;
             let complaint = all.complaints.last().map(String::as_str);
             let most = room(ask, complaint);
-            let heard_now = self.say(&question(ask, form, model, temperature, complaint)).await;
-            let said = match heard_now {
+            let question = question(ask, form, model, temperature, complaint);
+            let said = match self.say_within(&question, patience).await {
                 Ok(said) => said,
                 Err(VoiceError::Silent(_)) if !silent => {
                     silent = true;
+                    continue;
+                }
+                Err(VoiceError::Late(_)) if !silent => {
+                    (silent, patience) = (true, patience.saturating_mul(LONGER));
                     continue;
                 }
                 Err(error) => break Err(error.trouble()),
@@ -199,7 +209,16 @@ impl Voice {
 
     /// Asks once.
     pub async fn say(&self, question: &Value) -> Result<Heard, VoiceError> {
-        let request = self.http.post(&self.endpoint).timeout(self.patience).json(question);
+        self.say_within(question, self.patience).await
+    }
+
+    async fn say_within(&self, question: &Value, patience: Duration) -> Result<Heard, VoiceError> {
+        let heard = timeout(patience, self.hear(question)).await;
+        heard.unwrap_or(Err(VoiceError::Late(patience)))
+    }
+
+    async fn hear(&self, question: &Value) -> Result<Heard, VoiceError> {
+        let request = self.http.post(&self.endpoint).json(question);
         let silent = |error| VoiceError::Silent(told(error));
         let answer = self.pass.show(request).send().await.map_err(silent)?;
         let call = answer.headers().get("x-cynode-call");
@@ -264,6 +283,7 @@ impl VoiceError {
     pub(crate) fn trouble(self) -> Trouble {
         match self {
             Self::Silent(why) => Trouble::Transient(format!("no model answered: {why}")),
+            Self::Late(_) => Trouble::Late(format!("no model answered: {self}")),
             Self::Refused { status, code, words } => match (status, code.as_str()) {
                 (
                     _,

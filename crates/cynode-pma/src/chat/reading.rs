@@ -54,7 +54,8 @@ pub(super) struct Round {
     pub(super) text: String,
     pub(super) finish: Option<String>,
     pub(super) usage: Usage,
-    calls: BTreeMap<u64, Call>,
+    /// By their index, and those of one index in the order in which they came.
+    calls: BTreeMap<(u64, usize), Call>,
     bytes: usize,
 }
 
@@ -90,8 +91,8 @@ impl Round {
             return Ok(Piece::Kept { created });
         };
         self.finish = choice.finish_reason.or(self.finish.take());
-        for delta in choice.delta.tool_calls.unwrap_or_default() {
-            self.call(delta)?;
+        for (place, delta) in (0..).zip(choice.delta.tool_calls.unwrap_or_default()) {
+            self.call(place, delta)?;
         }
         let text = choice.delta.content.or(choice.delta.refusal).unwrap_or_default();
         self.grow(text.len())?;
@@ -102,18 +103,31 @@ impl Round {
         Ok(Piece::Text { created, text })
     }
 
-    fn call(&mut self, delta: CallDelta) -> Result<(), String> {
-        if !self.calls.contains_key(&delta.index) && self.calls.len() == MOST_CALLS {
-            return Err(format!("more than {MOST_CALLS} tools were called at once"));
-        }
+    fn call(&mut self, place: u64, delta: CallDelta) -> Result<(), String> {
         let function = delta.function.unwrap_or_default();
         let arguments = function.arguments.unwrap_or_default();
         self.grow(arguments.len())?;
-        let call = self.calls.entry(delta.index).or_default();
-        if let Some(id) = delta.id.filter(|id| !id.is_empty()) {
-            call.id = id;
+        let id = delta.id.filter(|id| !id.is_empty());
+        let name = function.name.filter(|name| !name.is_empty());
+        // Some servers give every call the same index, others every piece of a call another id: a new call has both a new id
+        // and a name.
+        let anew = |call: &Call| {
+            !call.name.is_empty() && name.is_some() && id.as_ref().is_some_and(|id| *id != call.id)
+        };
+        let index = delta.index.unwrap_or(place);
+        let slot = match self.calls.range((index, 0)..=(index, usize::MAX)).next_back() {
+            Some(((_, number), call)) if anew(call) => (index, number + 1),
+            Some((slot, _)) => *slot,
+            None => (index, 0),
+        };
+        if !self.calls.contains_key(&slot) && self.calls.len() == MOST_CALLS {
+            return Err(format!("more than {MOST_CALLS} tools were called at once"));
         }
-        if let Some(name) = function.name.filter(|name| !name.is_empty()) {
+        let call = self.calls.entry(slot).or_default();
+        if call.id.is_empty() {
+            call.id = id.unwrap_or_default();
+        }
+        if let Some(name) = name {
             call.name = name;
         }
         call.arguments.push_str(&arguments);
@@ -127,7 +141,7 @@ impl Round {
 
     /// The calls, in order, each with an id.
     pub(super) fn calls(&self) -> Vec<Call> {
-        let calls = self.calls.iter().map(|(index, call)| {
+        let calls = self.calls.iter().map(|((index, _), call)| {
             let mut call = call.clone();
             if call.id.is_empty() {
                 call.id = format!("call_{index}");
@@ -178,8 +192,7 @@ struct Delta {
 
 #[derive(Deserialize)]
 struct CallDelta {
-    #[serde(default)]
-    index: u64,
+    index: Option<u64>,
     id: Option<String>,
     function: Option<FunctionDelta>,
 }
@@ -229,6 +242,40 @@ mod tests {
                 { "id": "call_1", "type": "function", "function": { "name": "b", "arguments": "{}" } },
             ] })
         );
+    }
+
+    #[test]
+    fn calls_that_share_an_index_or_have_none_stay_apart() {
+        let piece = |call: Value| json!({ "choices": [{ "delta": { "tool_calls": [call] } }] });
+        let begun = |index: Value, id: &str, name: &str, arguments: &str| json!({ "index": index, "id": id, "function": { "name": name, "arguments": arguments } });
+        let call = |id: &str, name: &str, arguments: &str| Call {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        };
+        let expected = [call("x", "list", "{\"a\":1}"), call("y", "get", "{}")];
+        for index in [json!(0), json!(null)] {
+            let mut round = Round::default();
+            let more = json!({ "index": index, "id": "z", "function": { "arguments": "1}" } });
+            // A piece with another id and without a name goes on with the call before it.
+            let pieces = [
+                piece(begun(index.clone(), "x", "list", "{\"a\":")),
+                piece(more),
+                piece(begun(index.clone(), "y", "get", "{}")),
+            ];
+            for piece in &pieces {
+                round.take(&piece.to_string()).unwrap();
+            }
+            assert_eq!(round.calls(), expected, "{index}");
+        }
+        // Two in one piece, without an index and with a use of tokens that is not known.
+        let calls =
+            [begun(json!(null), "x", "list", "{\"a\":1}"), begun(json!(null), "y", "get", "{}")];
+        let both = json!({ "choices": [{ "delta": { "tool_calls": calls } }], "usage": { "prompt_tokens": null, "completion_tokens": 2 } });
+        let mut round = Round::default();
+        round.take(&both.to_string()).unwrap();
+        assert_eq!(round.calls(), expected);
+        assert_eq!(round.usage, Usage { prompt_tokens: 0, completion_tokens: 2 });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::AddAssign};
 
 use cynode_core::models::Tier;
 use cynode_wire::handoffs::{ChatMessage, Handoff};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -67,8 +67,15 @@ pub(super) struct Failure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Usage {
+    #[serde(deserialize_with = "known")]
     pub(super) prompt_tokens: u64,
+    #[serde(deserialize_with = "known")]
     pub(super) completion_tokens: u64,
+}
+
+/// Some servers say nothing where they do not know.
+fn known<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl AddAssign for Usage {
@@ -88,7 +95,9 @@ impl Failure {
     /// The egress said no, or nothing.
     fn of_egress(error: VoiceError) -> Self {
         let (kind, code) = match &error {
-            VoiceError::Silent(_) => ("server_error", "upstream_unavailable".to_owned()),
+            VoiceError::Silent(_) | VoiceError::Late(_) => {
+                ("server_error", "upstream_unavailable".to_owned())
+            }
             VoiceError::Refused { status: 402, code, .. } => ("insufficient_quota", code.clone()),
             VoiceError::Refused { status: 429, code, .. } => ("rate_limit_error", code.clone()),
             VoiceError::Refused { code, .. } => ("invalid_request_error", code.clone()),

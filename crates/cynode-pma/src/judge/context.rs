@@ -121,7 +121,9 @@ fn not_there(trouble: &Trouble, tool: &str) -> bool {
 pub(super) fn failed_with(trouble: &Trouble, tool: &str, code: &str) -> bool {
     match trouble {
         Trouble::Permanent(told) => told.starts_with(&format!("`{tool}` failed ({code})")),
-        Trouble::Transient(_) | Trouble::Paused | Trouble::Refused { .. } => false,
+        Trouble::Transient(_) | Trouble::Late(_) | Trouble::Paused | Trouble::Refused { .. } => {
+            false
+        }
     }
 }
 

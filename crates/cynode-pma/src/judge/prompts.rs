@@ -123,7 +123,9 @@ pub struct PlanQuestion<'a> {
     pub before: &'a [String],
     /// What people said about it.
     pub feedback: &'a [String],
-    /// What was asked before, and the answer.
+    /// What was asked before, where that is known.
+    pub asked: Option<&'a str>,
+    /// The answer to it.
     pub answer: Option<&'a str>,
 }
 
@@ -170,6 +172,10 @@ pub fn plan(question: &PlanQuestion<'_>) -> String {
         data.push_str(&fences("What was said about it", question.feedback, 1_500, 8));
     }
     if let Some(answer) = question.answer {
+        // Nothing else tells what a "yes" or "the second" means.
+        if let Some(asked) = question.asked {
+            data.push_str(&fence("What you asked", asked, 2_000));
+        }
         data.push_str(&fence("The answer to your question", answer, 2_000));
     }
     format!(

@@ -141,10 +141,18 @@ async fn silence_is_borne_once_and_then_told() {
     fake.reply("model", Reply::Never);
     fake.reply("model", Reply::Never);
     let trouble = think(&fake, &handoff(), Duration::from_millis(50)).await.unwrap_err();
-    assert!(
-        matches!(&trouble, Trouble::Transient(why) if why.starts_with("no model answered")),
-        "{trouble}"
-    );
+    // The second time longer: whoever thinks long does so again, and is paid for it.
+    let why =
+        "no model answered: it took longer than 150ms; `think-seconds` says how long it may take";
+    assert_eq!(trouble, Trouble::Late(why.into()));
+    assert_eq!(whats(&fake.seen()), ["model", "model"]);
+
+    let fake = Fake::start().await;
+    for _ in 0..2 {
+        fake.reply("model", Reply::Status(503, json!({ "error": { "message": "busy" } })));
+    }
+    let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
+    assert_eq!(trouble, Trouble::Transient("no model answered: busy".into()));
     assert_eq!(whats(&fake.seen()), ["model", "model"]);
 
     let fake = Fake::start().await;
@@ -223,11 +231,12 @@ async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
 }
 
 #[tokio::test]
-async fn a_handoff_without_models_asks_nobody() {
+async fn a_handoff_without_models_asks_nobody_and_waits_for_one() {
     let fake = Fake::start().await;
     let mut handoff = handoff();
     handoff["models"] = json!([]);
-    assert!(matches!(think(&fake, &handoff, LONG).await, Err(Trouble::Permanent(_))));
+    let why = "the handoff opens no model: an admin must offer one".to_owned();
+    assert_eq!(think(&fake, &handoff, LONG).await, Err(Trouble::Transient(why)));
     assert_eq!(fake.seen(), []);
 }
 

@@ -5,7 +5,7 @@ use cynode_core::workflow::{
     Verdict,
     plan::UnitKey,
     units::{JobState, UnitState},
-    waits::WaitReason,
+    waits::{STOP, WaitReason},
 };
 use cynode_wire::{
     handoffs::{FailureDecision, Revision, UnitsConflict},
@@ -172,11 +172,18 @@ async fn collected(
                 Some(Reply::Waiting) => return Ok(await_answer(state)),
             };
             let Remedy { decision, note, by_person } = remedy;
+            // What is planned smaller is another unit with attempts of its own: it must end at some time.
+            let reduces = decision == FailureDecision::ReduceScope && !by_person;
+            if reduces && !may_retry(scene, state.reduced) {
+                let question = no_smaller(&unit, attempt, &why, state.reduced);
+                return Ok(ask_about(state, &unit, question, cost_micros));
+            }
             findings.extend(note.iter().map(|text| Finding::new(Severity::Note, text.clone())));
             let why = note.filter(|_| decision != FailureDecision::Retry).unwrap_or(why);
             let step = if decision == FailureDecision::ReduceScope {
                 let effects = vec![Effect::FailUnit { unit: unit.clone(), attempt, findings }];
                 let kind = InstructionKind::ReduceScope;
+                state.reduced += 1;
                 state.feedback.push(Feedback { kind, text: format!("unit `{unit}`: {why}") });
                 let step = Step::new(Verdict::Revise, state);
                 Step { effects, unit: Some(unit), note: Some(why), ..step }
@@ -195,6 +202,15 @@ async fn collected(
         Output::Await => Step::wait(state, waiting(WaitReason::Job), None),
         Output::NothingOut => Step::new(Verdict::Done, state),
     })
+}
+
+/// Asks what is to be done about a unit for which nothing smaller is planned any more.
+fn no_smaller(unit: &UnitKey, attempt: u32, why: &str, reduced: u32) -> String {
+    let why: String = why.chars().take(MOST_WORDS / 2).collect();
+    format!(
+        "Unit `{unit}` came to nothing in attempt {attempt}: {why}\nLess was planned {reduced} times already. Answer `{STOP}` to give the \
+         task up, or say what is to be done otherwise: then it is tried again."
+    )
 }
 
 /// What is to be done about a unit whose job failed.

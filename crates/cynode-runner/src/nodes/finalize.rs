@@ -128,7 +128,7 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
             Ok(Reply::Waiting) => return Ok(await_answer(state)),
             Ok(Reply::Ask(question, cost)) => return Ok(ask(state, question, cost)),
             // What was brought is not lost because nobody could deliver it.
-            Err(NodeError::Permanent(why) | NodeError::Domain(why))
+            Err(NodeError::Permanent(why) | NodeError::Undecided(why) | NodeError::Domain(why))
                 if is_to_be_delivered(&state, units) =>
             {
                 let question = format!(

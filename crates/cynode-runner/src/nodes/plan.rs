@@ -12,7 +12,7 @@ use cynode_wire::{
     workflow::{Effect, EndedWait, Feedback, NewWait, Resolution, RunState},
 };
 
-use super::{Scene, Step, answered, ask, await_answer, hand_off, waiting};
+use super::{Scene, Step, answered, ask, await_answer, given_up, hand_off, waiting};
 use crate::mind::{NodeError, PlanRequest, Reply};
 
 /// Where planning stands.
@@ -59,6 +59,13 @@ async fn run(
     if let Some(text) = refused {
         state.feedback.push(Feedback { kind: InstructionKind::Revise, text: text.to_owned() });
     }
+    if let Some(why) = given_up(scene) {
+        return Ok(Output::GiveUp(why));
+    }
+    let answer = answered(scene);
+    if let Some(wait) = answer.filter(|wait| wait.reason == WaitReason::HumanInput) {
+        state.answered = Some(wait.clone());
+    }
     // What failed is not under way: whoever plans anew may leave it out.
     let failed = |key: &UnitKey| {
         let mut units = scene.position.units.iter();
@@ -71,7 +78,7 @@ async fn run(
         criteria: &state.acceptance_criteria,
         before: state.plan.as_ref(),
         feedback: &state.feedback,
-        answer: answered(scene),
+        answer: answer.or(state.answered.as_ref()),
         attempt: state.node_failures + 1,
         begun: &begun,
         handed: scene.position.handoff.as_ref(),
@@ -104,6 +111,7 @@ pub(super) async fn step(scene: &Scene<'_>) -> Result<Step, NodeError> {
                 && (state.feedback.is_empty() || !state.feedback.iter().all(own));
             // The plan was made with it.
             state.feedback.clear();
+            state.answered = None;
             let step = if asks {
                 let wait = NewWait { question: Some(question), ..waiting(WaitReason::Approval) };
                 Step::wait(state, wait, None)

@@ -221,6 +221,69 @@ async fn a_failure_that_will_not_pass_ends_the_task_with_its_reason() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_thought_through_is_put_before_a_person_and_tried_once_more_or_given_up()
+{
+    let mut set = Set::unit(UnitState::Collected, JobState::Succeeded, 1);
+    let output = json!({ "n": 1 });
+    set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output });
+    let play = async |set: &Set| {
+        let Set { task, position, state, limits, .. } = set;
+        let mind = &Manager;
+        run(Node::VerifyStepResult, &Scene { task, position, state, limits, mind }).await
+    };
+    let asking = play(&set).await;
+    let [Effect::HandOff { about, request }] = asking.effects.as_slice() else {
+        panic!("{asking:?}")
+    };
+    let failed = RunHandoff {
+        state: HandoffState::Failed,
+        answer: None,
+        failure: Some("no usable answer".into()),
+        ..answered_handoff(about)
+    };
+    let handoff_id = failed.handoff_id;
+    set.position.handoff = Some(failed);
+    set.state = asking.state.clone();
+    let step = play(&set).await;
+    let question = "Verify Step Result: the project manager could not decide: no usable answer\n\
+        Answer `again` to have it tried once more, or `stop` to give the task up.";
+    let wait = NewWait { question: Some(question.to_owned()), ..waiting(WaitReason::HumanInput) };
+    assert_eq!((step.verdict, step.wait), (Verdict::Wait, Some(wait)));
+    assert_eq!(step.effects, [Effect::TakeHandoff { handoff_id }]);
+    set.position.handoff = None;
+    set.state = step.state;
+    let said = |words: &str| EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        question: Some(question.to_owned()),
+        answer: Some(words.to_owned()),
+    };
+    // The same is asked once more: what the person said is about no result.
+    set.position.ended_wait = Some(said("again"));
+    let again = play(&set).await;
+    let request = request.clone();
+    assert_eq!(again.effects, [Effect::HandOff { about: about.clone(), request }]);
+    assert!(!again.state.undecided);
+    set.position.ended_wait = Some(said("Stop."));
+    let step = play(&set).await;
+    let why = "Verify Step Result: a person gave it up";
+    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some(why)));
+}
+
+#[tokio::test]
+async fn a_planners_question_that_is_answered_with_stop_ends_the_task() {
+    let mut set = Set::new();
+    set.position.ended_wait = Some(EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        question: Some("Which?".into()),
+        answer: Some("stop".into()),
+    });
+    let step = set.play(Node::PlanSteps).await;
+    assert_eq!((step.verdict, step.note.as_deref()), (Verdict::Fail, Some("a person gave it up")));
+}
+
+#[tokio::test]
 async fn a_node_that_takes_too_long_is_a_failure_that_may_pass() {
     let mut set = Set::new();
     set.mind.slow = true;
@@ -268,8 +331,12 @@ async fn a_plan_is_stored_and_waits_for_a_yes_only_where_one_is_wanted() {
         let mut set = Set::new();
         set.limits.approve_plan = true;
         set.state.plan = Some(one_unit());
-        set.position.ended_wait =
-            Some(EndedWait { reason: WaitReason::Approval, resolution, answer: None });
+        set.position.ended_wait = Some(EndedWait {
+            reason: WaitReason::Approval,
+            resolution,
+            question: None,
+            answer: None,
+        });
         assert_eq!(set.play(Node::PlanSteps).await.verdict, verdict);
     }
 }
@@ -281,11 +348,43 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
     set.position.ended_wait = Some(EndedWait {
         reason: WaitReason::Approval,
         resolution: Resolution::Rejected,
+        question: None,
         answer: Some("smaller".into()),
     });
     let step = set.play(Node::PlanSteps).await;
     assert_eq!(*set.mind.heard.lock().unwrap(), ["smaller"]);
     assert!(step.state.feedback.is_empty(), "the plan was made with it");
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_until_the_plan_is_made_with_it_also_when_more_is_said_meanwhile() {
+    let mut set = Set::new();
+    let said = EndedWait {
+        reason: WaitReason::HumanInput,
+        resolution: Resolution::Answered,
+        question: Some("Which colour?".into()),
+        answer: Some("Blue".into()),
+    };
+    set.position.ended_wait = Some(said.clone());
+    let Set { task, position, state, limits, .. } = &set;
+    let mind = &Manager;
+    let asking = run(Node::PlanSteps, &Scene { task, position, state, limits, mind }).await;
+    // The run waits for the plan, and is woken by something else.
+    set.state = asking.state;
+    set.state.feedback.push(cynode_wire::workflow::Feedback {
+        kind: cynode_core::workflow::instructions::InstructionKind::ExpandScope,
+        text: "And the docs".into(),
+    });
+    set.position.ended_wait = None;
+    let Set { task, position, state, limits, .. } = &set;
+    let anew = run(Node::PlanSteps, &Scene { task, position, state, limits, mind }).await;
+    let [Effect::HandOff { request, .. }] = anew.effects.as_slice() else { panic!("{anew:?}") };
+    let HandoffRequest::Plan { feedback, answer, .. } = request.as_ref() else {
+        panic!("{request:?}")
+    };
+    assert_eq!((feedback.len(), answer), (1, &Some(said)));
+    set.state = anew.state;
+    assert_eq!(set.play(Node::PlanSteps).await.state.answered, None);
 }
 
 #[tokio::test]
@@ -370,6 +469,7 @@ async fn what_cannot_be_delivered_waits_for_a_person_who_has_the_last_word() {
     let said = |words: &str| EndedWait {
         reason: WaitReason::HumanInput,
         resolution: Resolution::Answered,
+        question: None,
         answer: Some(words.to_owned()),
     };
     set.position.ended_wait = Some(said("again"));
@@ -442,6 +542,41 @@ async fn what_the_project_manager_said_of_a_failure_is_used_though_another_resul
     set.state = step.state;
     let other = Effect::CollectJob { unit: "b".parse().unwrap(), attempt: 1 };
     assert_eq!(play(&set).await.effects, [other]);
+}
+
+#[tokio::test]
+async fn less_is_planned_for_what_comes_to_nothing_only_so_often_and_then_a_person_is_asked() {
+    let mut set = Set::unit(UnitState::Dispatched, JobState::Failed, 1);
+    let play = async |set: &Set| {
+        let Set { task, position, state, limits, .. } = set;
+        let mind = &Manager;
+        run(Node::CollectResult, &Scene { task, position, state, limits, mind }).await
+    };
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        set.position.handoff = None;
+        let asking = play(&set).await;
+        let [Effect::HandOff { about, .. }] = asking.effects.as_slice() else {
+            panic!("{asking:?}")
+        };
+        let answer = HandoffAnswer::Decided {
+            decision: FailureDecision::ReduceScope,
+            note: "only the half".into(),
+            by_person: false,
+        };
+        let handoff = RunHandoff { answer: Some(answer), ..answered_handoff(about) };
+        set.position.handoff = Some(handoff);
+        set.state = asking.state;
+        let step = play(&set).await;
+        seen.push((step.verdict, step.wait.and_then(|wait| wait.question)));
+        set.state = step.state;
+    }
+    let question = "Unit `a` came to nothing in attempt 1: the job failed: {\"n\":1}\nLess was planned 3 times already. Answer `stop` to \
+        give the task up, or say what is to be done otherwise: then it is tried again.";
+    let less = (Verdict::Revise, None);
+    let asked = (Verdict::Wait, Some(question.to_owned()));
+    assert_eq!(seen, [less.clone(), less.clone(), less, asked]);
+    assert_eq!(set.state.asked, Some(key()), "what a person answers is about this unit");
 }
 
 #[tokio::test]
@@ -624,8 +759,9 @@ async fn an_answer_about_one_unit_is_not_taken_for_another() {
     let result = json!({ "n": 1 });
     set.state.last_result = Some(StepResult { unit: key(), attempt: 1, output: result });
     let (reason, answer) = (WaitReason::HumanInput, Some("proceed".to_owned()));
+    let (resolution, question) = (Resolution::Answered, None);
     set.position.ended_wait =
-        Some(EndedWait { reason, resolution: Resolution::Answered, answer: answer.clone() });
+        Some(EndedWait { reason, resolution, question, answer: answer.clone() });
     for (asked, heard) in [(Some("a"), answer.clone()), (Some("b"), None), (None, answer)] {
         set.state.asked = asked.map(|key| key.parse().unwrap());
         let Set { task, position, state, limits, mind } = &set;

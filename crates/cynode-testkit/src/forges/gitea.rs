@@ -4,8 +4,8 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Verdict, github::is_pull,
-    json_response, keep_comment, open_pull, stamp, wanted,
+    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Source, Verdict,
+    github::is_pull, json_response, keep_comment, open_pull, stamp, wanted,
 };
 
 fn missing() -> Response {
@@ -17,6 +17,13 @@ fn user(login: &str) -> Value {
 }
 
 fn pull(shared: &Shared, pull: &Pull) -> Value {
+    let (source, id) = match &pull.source {
+        Source::Here => (json!({ "id": 1, "full_name": REPOSITORY, "fork": false }), 1),
+        Source::Fork(owner) => {
+            (json!({ "id": 2, "full_name": format!("{owner}/web-too"), "fork": true }), 2)
+        }
+        Source::Gone => (Value::Null, -1),
+    };
     json!({
         "id": 1000 + pull.number,
         "number": pull.number,
@@ -27,8 +34,11 @@ fn pull(shared: &Shared, pull: &Pull) -> Value {
         "merged": pull.merged.is_some(),
         "merge_commit_sha": pull.merged,
         "html_url": format!("{}/{REPOSITORY}/pulls/{}", shared.base, pull.number),
-        "head": { "label": pull.branch, "ref": pull.branch, "sha": shared.head(pull) },
-        "base": { "label": pull.base, "ref": pull.base, "sha": shared.tip(&pull.base).unwrap_or_default() },
+        "head": { "label": pull.branch, "ref": pull.branch, "sha": shared.head(pull), "repo_id": id, "repo": source },
+        "base": {
+            "label": pull.base, "ref": pull.base, "sha": shared.tip(&pull.base).unwrap_or_default(), "repo_id": 1,
+            "repo": { "id": 1, "full_name": REPOSITORY, "fork": false },
+        },
     })
 }
 
@@ -105,7 +115,12 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
     let number = |text: &str| text.parse::<u64>().unwrap_or_default();
     match (&call.method, rest) {
         (&Method::GET, ["collaborators", login, "permission"]) => {
-            let permission = match shared.world().level(login) {
+            let world = shared.world();
+            if *login != BOT && world.level(BOT) != Some(Level::Admin) {
+                let said = "Only admins can query all permissions, repo admins can query all repo permissions, collaborators can query only their own";
+                return json_response(403, &json!({ "message": said, "url": "/api/swagger" }));
+            }
+            let permission = match world.level(login) {
                 Some(Level::Admin) => "admin",
                 Some(Level::Write) => "write",
                 Some(Level::Read) => "read",

@@ -4,7 +4,7 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Verdict, json_response,
+    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Source, Verdict, json_response,
     keep_comment, open_pull, stamp, wanted,
 };
 
@@ -21,8 +21,25 @@ fn user(login: &str) -> Value {
     json!({ "login": login, "id": login.len(), "type": "User", "site_admin": false })
 }
 
+/// Whose branch it is, as the filter of lists knows it.
+fn label(pull: &Pull) -> String {
+    let owner = match &pull.source {
+        Source::Here => "acme",
+        Source::Fork(owner) => owner.as_str(),
+        Source::Gone => "unknown",
+    };
+    format!("{owner}:{}", pull.branch)
+}
+
 fn pull(shared: &Shared, pull: &Pull) -> Value {
     let number = pull.number;
+    let source = match &pull.source {
+        Source::Here => json!({ "id": 1, "full_name": REPOSITORY, "fork": false }),
+        Source::Fork(owner) => {
+            json!({ "id": 2, "full_name": format!("{owner}/web-too"), "fork": true })
+        }
+        Source::Gone => Value::Null,
+    };
     json!({
         "id": 1000 + number,
         "number": number,
@@ -36,8 +53,11 @@ fn pull(shared: &Shared, pull: &Pull) -> Value {
         "merged_at": pull.merged.as_ref().map(|_| "2026-11-01T12:00:00Z"),
         // Before it is merged, this is the commit that was tried.
         "merge_commit_sha": pull.merged.clone().unwrap_or_else(|| "f".repeat(40)),
-        "head": { "label": format!("acme:{}", pull.branch), "ref": pull.branch, "sha": shared.head(pull) },
-        "base": { "label": format!("acme:{}", pull.base), "ref": pull.base, "sha": shared.tip(&pull.base) },
+        "head": { "label": label(pull), "ref": pull.branch, "sha": shared.head(pull), "repo": source },
+        "base": {
+            "label": format!("acme:{}", pull.base), "ref": pull.base, "sha": shared.tip(&pull.base),
+            "repo": { "id": 1, "full_name": REPOSITORY, "fork": false },
+        },
     })
 }
 
@@ -125,7 +145,7 @@ pub(super) fn answer(call: &Call<'_>, known: bool) -> Response {
         (&Method::GET, ["pulls"]) => {
             let mut pulls = shared.world().pulls.clone();
             if let Some(head) = call.asked("head") {
-                pulls.retain(|pull| format!("acme:{}", pull.branch) == head);
+                pulls.retain(|pull| label(pull) == head);
             }
             match call.asked("state").unwrap_or("open") {
                 "open" => pulls.retain(|pull| pull.open),

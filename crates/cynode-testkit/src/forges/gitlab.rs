@@ -4,7 +4,7 @@ use axum::{http::Method, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Verdict, json_response,
+    BOT, Call, Hook, Issue, Level, Pull, REPOSITORY, Said, Shared, Source, Verdict, json_response,
     keep_comment, open_pull, stamp, wanted,
 };
 
@@ -22,6 +22,11 @@ fn merge(shared: &Shared, pull: &Pull) -> Value {
         (false, Some(_)) => "merged",
         (false, None) => "closed",
     };
+    let source = match &pull.source {
+        Source::Here => Some(1),
+        Source::Fork(_) => Some(2),
+        Source::Gone => None,
+    };
     json!({
         "id": 1000 + pull.number,
         "iid": pull.number,
@@ -31,6 +36,8 @@ fn merge(shared: &Shared, pull: &Pull) -> Value {
         "state": state,
         "source_branch": pull.branch,
         "target_branch": pull.base,
+        "source_project_id": source,
+        "target_project_id": 1,
         "author": user(&pull.author),
         "sha": shared.head(pull),
         "merge_commit_sha": null,

@@ -67,7 +67,7 @@ pub(crate) fn run(
     installation: &Installation,
     loaded: &mut Loaded,
 ) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
+    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Person)?;
     // The others only write files.
     if matches!(command, Command::Bootstrap | Command::Token { .. } | Command::JoinToken { .. }) {
         installation.fill(&mut loaded.config, true)?;

@@ -38,7 +38,7 @@ pub(crate) fn run(
     installation: &Installation,
     loaded: &mut Loaded,
 ) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
+    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Person)?;
     let asks_database = !matches!(command, Command::Key);
     // A master key that is named is enough to tell the public one.
     if asks_database || !gate::names_key(&loaded.config) {

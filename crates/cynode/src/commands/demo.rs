@@ -90,7 +90,7 @@ pub(crate) fn run(demo: Demo, config: &Config) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Ok(Some(Ended::Refused)) => {
-            screen.say("nothing was merged");
+            screen.say("As you wish: nothing was built or merged. The demo removes what it made.");
             Ok(ExitCode::SUCCESS)
         }
         Ok(None) => Ok(ExitCode::from(130)),

@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use cynode_wire::health::{Check, Readiness};
 
-use crate::{cluster, config::Config, output, restate};
+use crate::{cluster, config::Config, output, restate, supervise};
 
 /// Looks at this machine.
 #[derive(Args)]
@@ -26,6 +26,7 @@ const DISK: u64 = 2 << 30;
 pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> {
     let mut checks = vec![postgresql(config), user_namespaces(), cgroups(), bubblewrap(), disk()];
     checks.insert(1, engine(config));
+    checks.insert(2, programs(config));
     checks.push(port("port", config.server.listen, "server.listen"));
     checks.push(port("internal port", config.server.internal_listen, "server.internal_listen"));
     if config.engine.ingress_url.is_none() {
@@ -50,7 +51,15 @@ pub(crate) fn run(doctor: &Doctor, config: &Config) -> anyhow::Result<ExitCode> 
 
 /// What `cynode demo` needs: the ports are its own.
 pub(super) fn for_demo(config: &Config) -> Vec<Check> {
-    vec![postgresql(config), engine(config), user_namespaces(), cgroups(), bubblewrap(), disk()]
+    vec![
+        postgresql(config),
+        engine(config),
+        programs(config),
+        user_namespaces(),
+        cgroups(),
+        bubblewrap(),
+        disk(),
+    ]
 }
 
 fn postgresql(config: &Config) -> Check {
@@ -96,6 +105,25 @@ fn engine(config: &Config) -> Check {
             Check::failed(NAME, detail, restate::INSTALL)
         }
     }
+}
+
+/// The other programs of an installation, and what the project manager is told to do.
+fn programs(config: &Config) -> Check {
+    const NAME: &str = "programs";
+    let (there, mut lacking): (Vec<_>, Vec<_>) = ["cynode-runner", "cynode-pma", "cynode-node"]
+        .into_iter()
+        .partition(|program| supervise::beside_us(program).is_ok());
+    let us = std::env::current_exe().unwrap_or_default();
+    if super::up::instructions(config.manager.instructions.clone(), &us).is_none() {
+        lacking.push("instructions");
+    }
+    if lacking.is_empty() {
+        return Check::ok(NAME, format!("{} and instructions are there", there.join(", ")));
+    }
+    let detail = format!("{} are not beside this program, so tasks wait", lacking.join(", "));
+    let fix = "install everything that a build makes: the programs beside each other, and the directory `instructions` beside them or \
+               in ../share/cynode";
+    Check::warning(NAME, detail, fix)
 }
 
 fn user_namespaces() -> Check {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(crate) fn run(installation: &Installation, loaded: &mut Loaded) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Stderr)?;
+    let _telemetry = telemetry::start(&loaded.config.telemetry, &Sink::Person)?;
     loaded.warn();
     installation.fill(&mut loaded.config, true)?;
     let options = loaded.config.database.options()?;

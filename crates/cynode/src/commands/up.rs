@@ -156,10 +156,14 @@ async fn serve_over(
         output::say(&format!("  admin  {}", bootstrap_link(config, &token.0)));
         output::say("         makes the first admin; works once, for 24 hours");
     }
-    output::say(if has_node {
-        "  node   this machine runs jobs; `cynode-node doctor` says how well"
+    output::say(&if has_node {
+        let state = dir.join("node");
+        format!(
+            "  node   this machine runs jobs; `cynode-node --state {} doctor` says how well",
+            state.display()
+        )
     } else {
-        "  node   none: `cynode-node` is not beside this program, so jobs wait until a machine joins"
+        "  node   none: `cynode-node` is not beside this program, so jobs wait until a machine joins".to_owned()
     });
     output::say(if has_manager {
         "  chat   the model `cynodeai.pm` is the project manager"

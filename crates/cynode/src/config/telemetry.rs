@@ -10,8 +10,11 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
+    /// The lines that are written unless somebody says otherwise.
+    pub(crate) const USUAL: &str = "info";
+
     pub(super) fn read(reader: &mut Reader) -> Self {
-        let log = reader.value("telemetry.log", "info".to_owned());
+        let log = reader.value("telemetry.log", Self::USUAL.to_owned());
         Self { log, otlp_endpoint: reader.optional("telemetry.otlp_endpoint") }
     }
 }

@@ -118,6 +118,7 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
     let expected = [
         "postgresql",
         "restate-server",
+        "programs",
         "user namespaces",
         "cgroups",
         "bubblewrap",

@@ -24,7 +24,13 @@ use crate::{
 pub(crate) enum Token {
     /// Lists your API keys, without their secrets.
     #[command(after_help = "Example: cynork token list")]
-    List(Pages),
+    List {
+        /// Those of this user, by handle or id, for an admin of the installation.
+        #[arg(long)]
+        user: Option<String>,
+        #[command(flatten)]
+        pages: Pages,
+    },
     /// Makes an API key for yourself. It is shown only once.
     #[command(after_help = "Example: cynork token create ci --days 90 --quiet")]
     Create {
@@ -116,7 +122,10 @@ fn standing(
 impl Token {
     pub(crate) async fn run(self, context: &Context) -> Result<()> {
         match self {
-            Self::List(pages) => list(context, &pages).await,
+            Self::List { user, pages } => {
+                let user = context.user_if(user.as_deref()).await?;
+                list(context, user, &pages).await
+            }
             Self::Create { name, days } => {
                 let body = given::said(json!({ "name": name, "expires_in_days": days }));
                 let value = context.ask(&Call::of(operations::CREATE_API_KEY).body(&body)).await?;
@@ -156,10 +165,10 @@ fn once(look: &Look, token: &str, sides: &[(&str, String)]) -> String {
     record(look.paint, &all) + &look.dim("Keep it now: it is not shown again.")
 }
 
-async fn list(context: &Context, pages: &Pages) -> Result<()> {
+async fn list(context: &Context, user: Option<String>, pages: &Pages) -> Result<()> {
     context
         .list(
-            &Call::of(operations::LIST_API_KEYS),
+            &Call::of(operations::LIST_API_KEYS).query("user_id", user),
             Some(pages),
             |key: &ApiKeyView| key.name.to_string(),
             ["name", "state", "made", "id"],

@@ -69,12 +69,16 @@ pub(crate) struct Change {
     /// The account may not be used; its sessions end at once.
     #[arg(long)]
     off: bool,
-    /// Sets a new password, which is typed. It ends every session of the user.
+    /// Sets a new password, which is typed. It ends every session of somebody else, revokes their API keys and switches off
+    /// their channels; your own ends your other sessions.
     #[arg(long)]
     new_password: bool,
     /// Sets a new password from standard input, its first line.
     #[arg(long)]
     password_stdin: bool,
+    /// Revokes every API key of the user.
+    #[arg(long)]
+    revoke_keys: bool,
 }
 
 /// How a password is asked for.
@@ -157,6 +161,9 @@ impl Change {
         if self.off {
             context.sure(&format!("Switch off the account of {}?", self.user))?;
         }
+        if self.revoke_keys {
+            context.sure(&format!("Revoke every API key of {}?", self.user))?;
+        }
         let password = if self.new_password || self.password_stdin {
             Some(given::new_secret(context, Ask { stdin: self.password_stdin, ..PASSWORD })?)
         } else {
@@ -164,8 +171,10 @@ impl Change {
         };
         let active = (self.on || self.off).then_some(self.on);
         let password = password.as_ref().map(|it| it.expose_secret());
+        let revoke_keys = self.revoke_keys.then_some(true);
         let body =
-            given::changes(json!({ "active": active, "role": self.role, "password": password }))?;
+            given::changes(json!({ "active": active, "role": self.role, "password": password,
+            "revoke_keys": revoke_keys }))?;
         let call = Call::to(operations::UPDATE_USER, [id]).body(&body);
         let sentence = |user: &UserView, look: &Look| {
             let role = user.role.map_or("no role of their own", |role| role.as_str());

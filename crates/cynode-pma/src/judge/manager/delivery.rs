@@ -48,7 +48,7 @@ pub(super) async fn deliver(
     });
     match desk.call(OPEN, arguments).await {
         Ok(opened) => Ok(Delivered::As(named(&opened["pull_request"]))),
-        Err(trouble @ (Trouble::Transient(_) | Trouble::Paused)) => Err(trouble),
+        Err(trouble @ (Trouble::Transient(_) | Trouble::Late(_) | Trouble::Paused)) => Err(trouble),
         Err(trouble @ (Trouble::Permanent(_) | Trouble::Refused { .. })) => {
             let why = fence::line(&trouble.to_string(), 600);
             Ok(Delivered::Ask(format!(

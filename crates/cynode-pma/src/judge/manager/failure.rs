@@ -1,9 +1,12 @@
 //! What to do about a unit that came to nothing: try again, plan less, or ask a person.
 
-use cynode_wire::handoffs::{FailureDecision, HandoffAnswer, HandoffRequest};
+use cynode_wire::{
+    handoffs::{FailureDecision, HandoffAnswer, HandoffRequest},
+    workflow::EndedWait,
+};
 
 use super::super::{
-    answers::{self, Said},
+    answers::{self, OTHERWISE, Said},
     decisions::FailureHandled,
     fence,
     prompts::{self, FailureQuestion},
@@ -17,7 +20,7 @@ pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
         return Err(Trouble::Permanent("the handoff is about no failure".into()));
     };
     if let Some(said) = answers::read(answer.as_ref()) {
-        return Ok(by_person(said));
+        return Ok(by_person(said, answer.as_ref()));
     }
     let question = FailureQuestion { title, attempt: *attempt, attempts_left: *attempts_left, why };
     let FailureHandled { note, decision, .. } =
@@ -37,8 +40,7 @@ pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
             let (title, why) = (fence::line(title, 200), fence::line(why, 600));
             HandoffAnswer::Ask {
                 question: format!(
-                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n\
-                     Answer `stop` to give the task up, or say what is to be done otherwise: then it is tried again."
+                    "Unit `{unit}` ({title}) came to nothing in attempt {attempt}: {why}\n{note}\n{OTHERWISE}"
                 ),
             }
         }
@@ -46,13 +48,13 @@ pub(super) async fn failure(desk: &Desk<'_>) -> Result<HandoffAnswer, Trouble> {
 }
 
 /// A person who was asked has the last word. `escalate` then means that it is given up: nobody is asked twice.
-fn by_person(said: Said) -> HandoffAnswer {
+fn by_person(said: Said, answer: Option<&EndedWait>) -> HandoffAnswer {
     let (decision, note) = match said {
         Said::Stop(why) => {
             (FailureDecision::Escalate, format!("a person gave it up: {}", fence::line(&why, 300)))
         }
         Said::Proceed => (FailureDecision::Retry, "a person wants it tried again".to_owned()),
-        Said::Words(words) => (FailureDecision::Retry, format!("a person says: {words}")),
+        Said::Words(words) => (FailureDecision::Retry, answers::quoted(&words, answer)),
     };
     HandoffAnswer::Decided { decision, note, by_person: true }
 }

@@ -13,7 +13,7 @@ use cynode_wire::{
 
 use super::{
     super::{
-        answers::{self, Said},
+        answers::{self, OWN_WORDS, Said},
         context::{self, Tree},
         decisions::{Classified, PlanMade, Scoped},
         fence,
@@ -76,7 +76,7 @@ pub(super) async fn plan(desk: &Desk<'_>, request: Request<'_>) -> Result<Handof
         }
     };
     Ok(match made {
-        Made::Ask(question) => HandoffAnswer::Ask { question },
+        Made::Ask(question) => HandoffAnswer::Ask { question: format!("{question}\n{OWN_WORDS}") },
         Made::Plan { plan, known, stop } => {
             let blind = ranked.is_empty() && known.tree.entries.is_empty();
             let stop = if blind && stop == Stop::GoalMet { Stop::NoRelevantTool } else { stop };
@@ -88,7 +88,7 @@ pub(super) async fn plan(desk: &Desk<'_>, request: Request<'_>) -> Result<Handof
 }
 
 async fn make(desk: &Desk<'_>, task: &TaskFacts, request: &Request<'_>) -> Result<Made, Trouble> {
-    if let Some(Said::Stop(why)) = answers::read(request.answer) {
+    if let Some(Said::Stop(why)) = answers::in_own_words(request.answer) {
         let why = format!("a person gave it up: {}", fence::line(&why, 300));
         return Err(Trouble::Permanent(why));
     }
@@ -119,7 +119,7 @@ async fn first(desk: &Desk<'_>, task: &TaskFacts, request: &Request<'_>) -> Resu
         if !made.units.is_empty() || question(made, request.answer).is_some() {
             return Ok(());
         }
-        let asked = answers::read(request.answer).is_some();
+        let asked = answers::in_own_words(request.answer).is_some();
         Err(if asked { ASSUME } else { BEGIN }.to_owned())
     };
     let made = ask(desk, task, &known, request, &[], most, useful).await?;
@@ -179,7 +179,7 @@ async fn ask(
         .filter(|said| Revision::read(said).is_none())
         .map(|said| format!("{}: {}", said.kind.as_str(), said.text))
         .collect();
-    let answer = match answers::read(request.answer) {
+    let answer = match answers::in_own_words(request.answer) {
         Some(Said::Words(words) | Said::Stop(words)) => Some(words),
         Some(Said::Proceed) => Some("go on with what you assume".to_owned()),
         None => None,
@@ -195,6 +195,7 @@ async fn ask(
         most,
         before,
         feedback: &feedback,
+        asked: answers::asked(request.answer).as_deref(),
         answer: answer.as_deref(),
     });
     let tier = match known.scope {
@@ -207,7 +208,7 @@ async fn ask(
 /// What is to be asked, if anything. Once a person was asked, the plan goes by what it assumes.
 fn question(made: &PlanMade, answer: Option<&EndedWait>) -> Option<String> {
     let question = fence::clean(&made.question, 1_000);
-    (!question.is_empty() && answers::read(answer).is_none()).then_some(question)
+    (!question.is_empty() && answers::in_own_words(answer).is_none()).then_some(question)
 }
 
 /// A plan that is made anew: what reviews and tests found is added by rule; what people said is thought about.

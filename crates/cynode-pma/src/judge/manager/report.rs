@@ -34,9 +34,12 @@ pub(super) async fn report(desk: &Desk<'_>, report: &ReportView) -> Result<Hando
         Ok(_) => format!("told to {}: {}", kind.as_str(), fence::line(&text, 300)),
         // The task may have ended in the meantime.
         Err(Trouble::Permanent(why)) => format!("in vain: {}", fence::line(&why, 300)),
-        Err(trouble @ (Trouble::Transient(_) | Trouble::Paused | Trouble::Refused { .. })) => {
-            return Err(trouble);
-        }
+        Err(
+            trouble @ (Trouble::Transient(_)
+            | Trouble::Late(_)
+            | Trouble::Paused
+            | Trouble::Refused { .. }),
+        ) => return Err(trouble),
     };
     Ok(HandoffAnswer::Replied { note })
 }

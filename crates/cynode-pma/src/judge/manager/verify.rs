@@ -94,7 +94,10 @@ fn spoken_against(desk: &Desk<'_>, judge: &Judge, shown: &Evidence) -> Option<Ou
             if let Some(said) = answers::read(judge.answer.as_ref()) {
                 let waived =
                     matches!(said, Said::Proceed).then(|| "a person took it as it is".to_owned());
-                return Some(with_waiver(by_person(said, JudgedOutcome::Redo, findings), waived));
+                return Some(with_waiver(
+                    by_person(judge, said, JudgedOutcome::Redo, findings),
+                    waived,
+                ));
             }
             let (worst, more) = shown.listed();
             let mut listed: String = worst
@@ -221,8 +224,13 @@ fn ask(question: String) -> Outcome {
 }
 
 /// What a person decided about a result that nobody else could decide about.
-fn by_person(said: Said, otherwise: JudgedOutcome, findings: Vec<Finding>) -> Outcome {
-    let mut outcome = decided(said, otherwise, findings);
+fn by_person(
+    judge: &Judge,
+    said: Said,
+    otherwise: JudgedOutcome,
+    findings: Vec<Finding>,
+) -> Outcome {
+    let mut outcome = decided(judge, said, otherwise, findings);
     if let Outcome::Answer(answer) = &mut outcome
         && let HandoffAnswer::Judged(judged) = answer.as_mut()
     {
@@ -231,7 +239,12 @@ fn by_person(said: Said, otherwise: JudgedOutcome, findings: Vec<Finding>) -> Ou
     outcome
 }
 
-fn decided(said: Said, otherwise: JudgedOutcome, mut findings: Vec<Finding>) -> Outcome {
+fn decided(
+    judge: &Judge,
+    said: Said,
+    otherwise: JudgedOutcome,
+    mut findings: Vec<Finding>,
+) -> Outcome {
     match said {
         Said::Stop(why) => {
             let note = format!("a person gave it up: {}", fence::line(&why, 300));
@@ -241,7 +254,8 @@ fn decided(said: Said, otherwise: JudgedOutcome, mut findings: Vec<Finding>) -> 
             judged(JudgedOutcome::Accept, findings, Vec::new(), "a person took it as it is")
         }
         Said::Words(words) => {
-            findings.insert(0, Finding::new(Severity::Major, format!("a person says: {words}")));
+            let text = answers::quoted(&words, judge.answer.as_ref());
+            findings.insert(0, Finding::new(Severity::Major, text));
             judged(otherwise, findings, Vec::new(), "a person said what is to be done")
         }
     }
@@ -286,7 +300,7 @@ async fn review(desk: &Desk<'_>, judge: &Judge, payload: &UnitPayload) -> Result
 
 fn escalated(judge: &Judge, payload: &UnitPayload, findings: Vec<Finding>, what: &str) -> Outcome {
     if let Some(said) = answers::read(judge.answer.as_ref()) {
-        return by_person(said, JudgedOutcome::Revise, findings);
+        return by_person(judge, said, JudgedOutcome::Revise, findings);
     }
     let issues = listed(&findings);
     ask(format!(
@@ -439,7 +453,7 @@ fn told(text: &str, otherwise: &str) -> String {
 /// A unit that nobody else judges: an analyst does, or the project manager itself where there are none.
 async fn ordinary(desk: &Desk<'_>, judge: &Judge) -> Result<Outcome, Trouble> {
     if let Some(said) = answers::read(judge.answer.as_ref()) {
-        return Ok(by_person(said, JudgedOutcome::Redo, Vec::new()));
+        return Ok(by_person(judge, said, JudgedOutcome::Redo, Vec::new()));
     }
     // An agent whose last word was a question is not done.
     let unit = judge.unit.as_str();

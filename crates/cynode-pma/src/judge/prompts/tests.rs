@@ -38,6 +38,7 @@ fn question<'a>(project: &'a ProjectContext, lists: &'a [Vec<String>; 3]) -> Pla
         most: 1,
         before: &lists[1],
         feedback: &lists[2],
+        asked: None,
         answer: None,
     }
 }
@@ -121,6 +122,7 @@ fn everywhere(text: &str, times: usize) -> Vec<String> {
             task: text,
             listing: text,
             brief: text,
+            asked: Some(text),
             answer: Some(text),
             most: 9,
             ..question(&project, &lists)

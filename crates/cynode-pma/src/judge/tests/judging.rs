@@ -513,6 +513,14 @@ async fn an_agent_whose_last_word_was_a_question_is_not_done() {
     let judgement = judged(verified(&handoff, &Script::default()).await);
     assert_eq!(judgement.outcome, JudgedOutcome::Redo);
     assert_eq!(judgement.findings[0].text, "a person says: Use the new colours");
+    // A yes or a no is one to what the agent asked.
+    for words in ["yes", "No"] {
+        let HandoffRequest::Verify(judge) = &mut handoff.request else { unreachable!() };
+        judge.answer = Some(said(words));
+        let judgement = judged(verified(&handoff, &Script::default()).await);
+        assert_eq!(judgement.outcome, JudgedOutcome::Redo);
+        assert_eq!(judgement.findings[0].text, format!("a person says: {words}"));
+    }
 }
 
 #[tokio::test]

@@ -78,6 +78,10 @@ async fn a_person_who_was_asked_about_a_failure_has_the_last_word() {
     assert_eq!(of("stop").await, stopped);
     let words = decided(FailureDecision::Retry, "a person says: use the mirror", true);
     assert_eq!(of("use the mirror").await, words);
+    for words in ["yes", "no"] {
+        let note = format!("a person says: {words}");
+        assert_eq!(of(words).await, decided(FailureDecision::Retry, &note, true));
+    }
     assert!(script.kinds().is_empty());
 }
 

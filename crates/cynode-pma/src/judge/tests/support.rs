@@ -334,6 +334,7 @@ pub(super) fn said(words: &str) -> EndedWait {
     EndedWait {
         reason: WaitReason::HumanInput,
         resolution: Resolution::Answered,
+        question: None,
         answer: Some(words.to_owned()),
     }
 }

@@ -1,0 +1,6 @@
+-- How often a person tried channels of late. It stays when a channel is removed, so that a new one does not begin anew.
+CREATE TABLE channel_tests (
+    user_id uuid PRIMARY KEY REFERENCES users ON DELETE CASCADE,
+    since   timestamptz NOT NULL,   -- when the counting began; after an hour it begins anew
+    tests   integer NOT NULL CHECK (tests > 0)
+);
