@@ -11,10 +11,12 @@ use time::{Duration, OffsetDateTime};
 /// So many wrong passwords in a row cost nothing: people mistype.
 const FREE: u32 = 10;
 
-/// How often the pause is doubled, from a second on. It stays short: a guess keeps the person from logging in for no longer
-/// than this, and sessions and keys that are there go on working. While somebody guesses, whoever comes first after a pause
-/// is looked at.
+/// How often the pause is doubled, from a second on. It stays short, and sessions and keys that are there go on working. While
+/// somebody guesses, whoever comes first after a pause is looked at, and that need not be the person.
 const DOUBLINGS: u32 = 3;
+
+/// Most passwords of a handle that are looked at at once, before any was found to be wrong: a program may log in often.
+const AT_ONCE: u32 = 32;
 
 /// When nothing was tried for so long, it is forgotten.
 const FORGOTTEN: Duration = Duration::minutes(15);
@@ -24,7 +26,11 @@ const MOST: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Tried {
+    /// In a row.
     wrong: u32,
+    /// Being looked at.
+    under_way: u32,
+    /// When the last was begun or found to be wrong.
     last: OffsetDateTime,
 }
 
@@ -49,38 +55,61 @@ impl Guesses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a password as wrong before it is looked at, so that trying many at once is no way around. Gives the number
-    /// in a row, or how long to wait when it is too early for another.
+    /// A password is to be looked at; says how long to wait when it is too early for another. What comes of it is told by
+    /// [`wrong`](Self::wrong), [`right`](Self::right) or [`take_back`](Self::take_back).
     pub(crate) fn begin(
         &self,
         handle: &Handle,
         now: OffsetDateTime,
-    ) -> Result<u32, std::time::Duration> {
+    ) -> Result<(), std::time::Duration> {
         let mut all = self.all();
         let before = all.get(handle).copied().filter(|tried| tried.since(now) < FORGOTTEN);
-        let left = before.map_or(Duration::ZERO, |tried| tried.pause() - tried.since(now));
+        let mut tried = before.unwrap_or(Tried { wrong: 0, under_way: 0, last: now });
+        let left = tried.pause() - tried.since(now);
         if left.is_positive() {
             return Err(left.unsigned_abs());
         }
-        if all.len() >= MOST {
+        // Trying many at once is no way around the pause.
+        if tried.under_way >= if tried.wrong < FREE { AT_ONCE } else { 1 } {
+            return Err(std::time::Duration::from_secs(1));
+        }
+        if before.is_none() && all.len() >= MOST {
             make_room(&mut all, now);
         }
-        let wrong = before.map_or(0, |tried| tried.wrong).saturating_add(1);
-        all.insert(handle.clone(), Tried { wrong, last: now });
-        Ok(wrong)
+        tried.under_way += 1;
+        if tried.wrong == 0 {
+            tried.last = now;
+        }
+        all.insert(handle.clone(), tried);
+        Ok(())
+    }
+
+    /// The password was wrong. Gives the number in a row.
+    pub(crate) fn wrong(&self, handle: &Handle, now: OffsetDateTime) -> u32 {
+        let mut all = self.all();
+        let Some(tried) = all.get_mut(handle) else { return 1 };
+        tried.under_way = tried.under_way.saturating_sub(1);
+        tried.wrong = tried.wrong.saturating_add(1);
+        tried.last = now;
+        tried.wrong
     }
 
     /// The password was right.
     pub(crate) fn right(&self, handle: &Handle) {
-        self.all().remove(handle);
+        self.ended(handle, |tried| tried.wrong = 0);
     }
 
     /// Nobody looked at the password.
     pub(crate) fn take_back(&self, handle: &Handle) {
+        self.ended(handle, |_| {});
+    }
+
+    fn ended(&self, handle: &Handle, change: impl FnOnce(&mut Tried)) {
         let mut all = self.all();
         if let Some(tried) = all.get_mut(handle) {
-            tried.wrong = tried.wrong.saturating_sub(1);
-            if tried.wrong == 0 {
+            tried.under_way = tried.under_way.saturating_sub(1);
+            change(tried);
+            if (tried.wrong, tried.under_way) == (0, 0) {
                 all.remove(handle);
             }
         }
@@ -109,21 +138,28 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// A wrong password; the number in a row, or the seconds to wait.
+    fn try_wrong(guesses: &Guesses, handle: &Handle, now: OffsetDateTime) -> Result<u32, u64> {
+        guesses.begin(handle, now).map_err(|wait| wait.as_secs())?;
+        Ok(guesses.wrong(handle, now))
+    }
+
     #[test]
     fn the_pause_grows_with_each_wrong_password_and_stays_short() {
         let (guesses, bob) = (Guesses::default(), handle("bob"));
         for number in 1..=FREE {
-            assert_eq!(guesses.begin(&bob, NOON), Ok(number));
+            assert_eq!(try_wrong(&guesses, &bob, NOON), Ok(number));
         }
         let mut now = NOON;
         let pauses = [1, 2, 4, 8, 8, 8].map(|seconds| {
-            let early = guesses.begin(&bob, now);
+            let early = try_wrong(&guesses, &bob, now);
             now += Duration::seconds(seconds);
-            assert!(guesses.begin(&bob, now).is_ok());
-            early.unwrap_err().as_secs()
+            assert!(try_wrong(&guesses, &bob, now).is_ok());
+            early.unwrap_err()
         });
         assert_eq!(pauses, [1, 2, 4, 8, 8, 8]);
-        assert_eq!(guesses.begin(&handle("ann"), now), Ok(1), "another handle is no part of it");
+        let ann = try_wrong(&guesses, &handle("ann"), now);
+        assert_eq!(ann, Ok(1), "another handle is no part of it");
     }
 
     #[test]
@@ -131,19 +167,38 @@ mod tests {
         let (guesses, bob) = (Guesses::default(), handle("bob"));
         let wrong = || {
             for number in 1..=FREE {
-                assert_eq!(guesses.begin(&bob, NOON), Ok(number));
+                assert_eq!(try_wrong(&guesses, &bob, NOON), Ok(number));
             }
         };
         wrong();
+        guesses.begin(&bob, NOON + Duration::SECOND).unwrap();
         guesses.right(&bob);
-        assert_eq!(guesses.begin(&bob, NOON), Ok(1));
+        assert!(guesses.all().is_empty());
+        guesses.begin(&bob, NOON).unwrap();
         guesses.take_back(&bob);
         assert!(guesses.all().is_empty());
         wrong();
-        assert_eq!(guesses.begin(&bob, NOON + FORGOTTEN), Ok(1));
+        assert_eq!(try_wrong(&guesses, &bob, NOON + FORGOTTEN), Ok(1));
+        guesses.right(&bob);
         wrong();
         // The clock was set back by an hour.
-        assert_eq!(guesses.begin(&bob, NOON - Duration::HOUR), Ok(1));
+        assert_eq!(try_wrong(&guesses, &bob, NOON - Duration::HOUR), Ok(1));
+    }
+
+    #[test]
+    fn many_may_log_in_at_once_until_passwords_are_wrong() {
+        let (guesses, bob) = (Guesses::default(), handle("bob"));
+        for _ in 0..AT_ONCE {
+            guesses.begin(&bob, NOON).unwrap();
+        }
+        assert!(guesses.begin(&bob, NOON).is_err());
+        guesses.right(&bob);
+        guesses.begin(&bob, NOON).unwrap();
+        let last = (0..AT_ONCE).map(|_| guesses.wrong(&bob, NOON)).last();
+        assert_eq!(last, Some(AT_ONCE));
+        let later = NOON + Duration::seconds(8);
+        guesses.begin(&bob, later).unwrap();
+        assert!(guesses.begin(&bob, later).is_err(), "one at a time from then on");
     }
 
     #[test]

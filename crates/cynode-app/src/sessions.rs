@@ -4,6 +4,7 @@ use cynode_core::{
     accounts::Credential,
     events::EventKind,
     ids::{SessionId, UserId},
+    names::Handle,
 };
 use cynode_db::{Conn, DbError, Pool, accounts, authentication};
 use cynode_wire::accounts::{Login, MeView, SessionView};
@@ -79,16 +80,13 @@ impl App {
 pub async fn login(app: &App, request: &Request, body: &Login) -> Result<SessionView, Error> {
     let (guesses, now) = (&app.shared().guesses, app.environment().now());
     // Before anything else is done for whoever guesses.
-    let wrong = guesses.begin(&body.handle, now).map_err(|after| Error::TooOften {
+    guesses.begin(&body.handle, now).map_err(|after| Error::TooOften {
         what: "too many wrong passwords for this handle",
         after,
     })?;
-    let checked = known(app, request, body, wrong).await;
-    match &checked {
-        Ok(Some(_)) => guesses.right(&body.handle),
-        Ok(None) => {}
-        Err(_) => guesses.take_back(&body.handle),
-    }
+    let mut looked_at = LookedAt { app, handle: &body.handle, ended: false };
+    let checked = known(app, request, body, &mut looked_at).await;
+    drop(looked_at);
     let (user, stored) = checked?.ok_or(Error::Unauthenticated)?;
 
     let mut ctx = app.open(request).await?;
@@ -107,13 +105,27 @@ pub async fn login(app: &App, request: &Request, body: &Login) -> Result<Session
     Ok(SessionView { token, expires_at, user: user.into() })
 }
 
-/// The user with that handle and that password, and its hash. The log tells of a password that is wrong, the `wrong`th in a
-/// row then.
+/// A password while it is looked at. Of one that nobody looked at to the end nothing is counted, also when the caller leaves.
+struct LookedAt<'a> {
+    app: &'a App,
+    handle: &'a Handle,
+    ended: bool,
+}
+
+impl Drop for LookedAt<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.app.shared().guesses.take_back(self.handle);
+        }
+    }
+}
+
+/// The user with that handle and that password, and its hash. The log tells of a password that is wrong.
 async fn known(
     app: &App,
     request: &Request,
     body: &Login,
-    wrong: u32,
+    looked_at: &mut LookedAt<'_>,
 ) -> Result<Option<(UserId, String)>, Error> {
     let mut ctx = app.open(request).await?;
     let found = accounts::login(ctx.conn(), &body.handle).await?;
@@ -121,7 +133,12 @@ async fn known(
     drop(ctx);
     let (user, stored) = found.unzip();
     let good = app.verify_password(&body.password, stored.clone()).await?;
-    if !good {
+    let guesses = &app.shared().guesses;
+    looked_at.ended = true;
+    if good && user.is_some() {
+        guesses.right(&body.handle);
+    } else {
+        let wrong = guesses.wrong(&body.handle, app.environment().now());
         // Of a handle that nobody has nothing is written down: it may be a password in the wrong place.
         let user = user.map(tracing::field::display);
         tracing::warn!(event = "login.refused", user.id = user, wrong, "a password was wrong");

@@ -6,7 +6,7 @@ use cynode_core::{
     ids::UserId,
     roles::Role,
 };
-use cynode_db::accounts;
+use cynode_db::{accounts, agent_tokens};
 use cynode_wire::{
     accounts::{CreateUser, UpdateUser},
     page::{Page, PageRequest},
@@ -116,6 +116,7 @@ pub async fn update(
     }
     let reset = password.is_some() && !own;
     let keys = if reset || body.revoke_keys { api_keys::revoke_all(ctx, id).await? } else { 0 };
+    let agents = if reset { agent_tokens::revoke_issued_by(ctx.conn(), id, now).await? } else { 0 };
     let channels = if reset { notices::switch_off_those_of(ctx, id).await? } else { 0 };
     let data = json!({
         "user_id": id,
@@ -123,6 +124,7 @@ pub async fn update(
         "role": role,
         "password_changed": password.is_some(),
         "keys_revoked": keys,
+        "agent_tokens_revoked": agents,
         "channels_switched_off": channels,
     });
     ctx.record(Told::new(EventKind::UserUpdated, data).about(id)).await?;

@@ -291,6 +291,23 @@ pub async fn revoke_of_task(
     Ok(done.rows_affected())
 }
 
+/// Ends every token that a person gave out by hand.
+#[tracing::instrument(name = "db.agent_tokens.revoke_issued_by", skip_all)]
+pub async fn revoke_issued_by(
+    conn: &mut Conn,
+    user: UserId,
+    now: OffsetDateTime,
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
+        "UPDATE agent_tokens SET revoked_at = $2 WHERE issued_by = $1 AND revoked_at IS NULL",
+        user.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
 /// Ends every token of a job.
 #[tracing::instrument(name = "db.agent_tokens.revoke_of_job", skip_all)]
 pub async fn revoke_of_job(

@@ -38,6 +38,8 @@ fn login(user: Option<User>) -> String {
 struct Branch {
     #[serde(rename = "ref")]
     name: String,
+    /// The branch as it was called, also when it is gone: then `ref` names the pull request.
+    label: Option<String>,
     sha: String,
     /// Below one when it was a fork that is gone.
     repo_id: Option<i64>,
@@ -67,7 +69,7 @@ impl From<Pull> for PullRequest {
             state,
             ours: pull.head.repo_id.is_some_and(|id| id > 0)
                 && pull.head.repo_id == pull.base.repo_id,
-            branch: pull.head.name,
+            branch: pull.head.label.unwrap_or(pull.head.name),
             base: pull.base.name,
             head: pull.head.sha,
             merge_commit: pull.merge_commit_sha.filter(|_| state == PullState::Merged),

@@ -185,8 +185,15 @@ impl Inner {
             Message::Notification { method, .. } => (Era::Modern, Value::Null, method.as_str()),
             Message::Response => (Era::Modern, Value::Null, "response"),
         };
-        if !self.counter.records_stranger() {
-            return Failure::too_many(reason).of(Some(id)).response(Era::Modern);
+        let recorded = match known {
+            Some(known) => self.counter.records_former(known.agent.token),
+            None if !self.counter.records_stranger() => {
+                return Failure::too_many(reason).of(Some(id)).response(Era::Modern);
+            }
+            None => true,
+        };
+        if !recorded {
+            return refusal(headers, reason, id);
         }
         let mut entry = Self::entry(call, trace(self, headers), known, now);
         // A method is the caller's own word, unless it is one of ours.
@@ -199,17 +206,7 @@ impl Inner {
         {
             return failure.response(era);
         }
-        let (status, error, scope) = match reason {
-            Reason::NotInToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
-            _ => (StatusCode::UNAUTHORIZED, "invalid_token", None),
-        };
-        let word =
-            if status == StatusCode::FORBIDDEN { code::FORBIDDEN } else { code::UNAUTHENTICATED };
-        let told = format!("{reason}. {}", reason.advice());
-        let mut response = Failure::new(status, word, told).of(Some(id)).response(Era::Modern);
-        let challenge = answers::challenge(headers, error, scope);
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        answers::with_call(response, call)
+        answers::with_call(refusal(headers, reason, id), call)
     }
 
     /// The handshake of the older era. Nothing is kept: the session's name is only given because some clients want one.
@@ -398,5 +395,20 @@ fn event_stream(body: Body) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENTS));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// What somebody is told whose token opens nothing here.
+fn refusal(headers: &HeaderMap, reason: &Reason, id: Value) -> Response {
+    let (status, error, scope) = match reason {
+        Reason::NotInToken => (StatusCode::FORBIDDEN, "insufficient_scope", Some("agent")),
+        _ => (StatusCode::UNAUTHORIZED, "invalid_token", None),
+    };
+    let word =
+        if status == StatusCode::FORBIDDEN { code::FORBIDDEN } else { code::UNAUTHENTICATED };
+    let told = format!("{reason}. {}", reason.advice());
+    let mut response = Failure::new(status, word, told).of(Some(id)).response(Era::Modern);
+    let challenge = answers::challenge(headers, error, scope);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
 }

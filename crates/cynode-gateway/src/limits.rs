@@ -39,8 +39,8 @@ const HELD: Duration = Duration::from_secs(1);
 /// Most calls of one agent that wait like that.
 const MOST_HELD: u32 = 64;
 
-/// How many callers without a token that works are recorded at once, and how many a second from then on, of all together:
-/// nobody knows who they are.
+/// How many callers without a token that works are recorded at once, and how many a second from then on: of all together whom
+/// nobody knows, and of each token that was one.
 const STRANGERS: (u32, u32) = (1000, 500);
 
 type Rates =
@@ -58,6 +58,7 @@ pub(crate) struct Counter {
     /// How many calls of an agent wait for their refusal.
     held: Mutex<HashMap<AgentTokenId, u32>>,
     strangers: DefaultDirectRateLimiter,
+    former: Refusals,
     /// How often it is said that records are left out.
     said: DefaultDirectRateLimiter,
 }
@@ -140,6 +141,7 @@ impl Default for Counter {
             refusals: RateLimiter::dashmap(quota(REFUSALS)),
             held: Mutex::default(),
             strangers: RateLimiter::direct(quota(STRANGERS)),
+            former: RateLimiter::dashmap(quota(STRANGERS)),
             said: RateLimiter::direct(Quota::per_minute(NonZeroU32::MIN)),
         }
     }
@@ -198,6 +200,18 @@ impl Counter {
         let recorded = self.strangers.check().is_ok();
         if !recorded {
             self.left_out("stranger");
+        }
+        recorded
+    }
+
+    /// Whether one more call with a token that worked once is recorded: a flood of strangers does not hide it.
+    pub(crate) fn records_former(&self, agent: AgentTokenId) -> bool {
+        if self.former.len() > MOST {
+            self.former.retain_recent();
+        }
+        let recorded = self.former.check_key(&agent).is_ok();
+        if !recorded {
+            self.left_out("former");
         }
         recorded
     }

