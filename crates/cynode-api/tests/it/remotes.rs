@@ -9,7 +9,7 @@ use cynode_testkit::{
 };
 use serde_json::{Value, json};
 use time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 const SECRET: &str = "a-secret-of-some-length";
@@ -521,9 +521,10 @@ async fn looks_that_hang_leave_git_to_those_who_work() {
 async fn a_forge_that_stays_silent_is_left_alone_for_longer_and_has_one_place() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // A port that is taken and where nobody listens.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = nobody.local_addr().unwrap().port();
-    drop(nobody);
     let first = connect_unasked(&app, &admin, "web", port).await;
     let minutes = "SELECT round(extract(epoch FROM due_at - clock_timestamp()) / 60)::bigint FROM project_remotes";
     let mut waits = Vec::new();
