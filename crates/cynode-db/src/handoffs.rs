@@ -540,7 +540,7 @@ pub async fn asks(conn: &mut Conn, id: HandoffId, report: Uuid) -> Result<(), Db
 }
 
 /// The newest report of a job that asks and that no handoff asks, while the job runs: of those that ask for a person, of the others, or
-/// of both.
+/// of both. Whoever asks for a person comes first.
 #[tracing::instrument(name = "db.handoffs.unasked", skip_all)]
 pub async fn unasked(
     conn: &mut Conn,
@@ -555,7 +555,7 @@ pub async fn unasked(
         WHERE r.job_id = $1 AND j.state = 'running' AND r.handoff_id IS NULL
             AND (($2::boolean AND r.kind = 'request_human_input')
                 OR ($3::boolean AND r.kind IN ('work_blocked', 'needs_clarification')))
-        ORDER BY r.reported_at DESC, r.report_id DESC LIMIT 1
+        ORDER BY r.kind = 'request_human_input' DESC, r.reported_at DESC, r.report_id DESC LIMIT 1
         ",
         job.as_uuid(),
         of_people,

@@ -207,8 +207,12 @@ async fn collected(
 /// Asks what is to be done about a unit for which nothing smaller is planned any more.
 fn no_smaller(unit: &UnitKey, attempt: u32, why: &str, reduced: u32) -> String {
     let why: String = why.chars().take(MOST_WORDS / 2).collect();
+    let limit = match reduced {
+        0 => "The task has used up what may be tried again.".to_owned(),
+        times => format!("Less was planned {times} times already."),
+    };
     format!(
-        "Unit `{unit}` came to nothing in attempt {attempt}: {why}\nLess was planned {reduced} times already. Answer `{STOP}` to give the \
+        "Unit `{unit}` came to nothing in attempt {attempt}: {why}\n{limit} Answer `{STOP}` to give the \
          task up, or say what is to be done otherwise: then it is tried again."
     )
 }

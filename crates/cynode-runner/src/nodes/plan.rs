@@ -63,7 +63,11 @@ async fn run(
         return Ok(Output::GiveUp(why));
     }
     let answer = answered(scene);
-    if let Some(wait) = answer.filter(|wait| wait.reason == WaitReason::HumanInput) {
+    // A no to a plan is kept as well: whoever is asked once more must not go on from what was refused.
+    let holds = |wait: &&EndedWait| {
+        wait.reason == WaitReason::HumanInput || wait.resolution == Resolution::Rejected
+    };
+    if let Some(wait) = answer.filter(holds) {
         state.answered = Some(wait.clone());
     }
     // What failed is not under way: whoever plans anew may leave it out.

@@ -358,13 +358,24 @@ async fn a_no_becomes_feedback_for_the_next_plan() {
 
 #[tokio::test]
 async fn an_answer_is_kept_until_the_plan_is_made_with_it_also_when_more_is_said_meanwhile() {
-    let mut set = Set::new();
     let said = EndedWait {
         reason: WaitReason::HumanInput,
         resolution: Resolution::Answered,
         question: Some("Which colour?".into()),
         answer: Some("Blue".into()),
     };
+    kept_while_more_is_said(said, 1).await;
+    let no = EndedWait {
+        reason: WaitReason::Approval,
+        resolution: Resolution::Rejected,
+        question: None,
+        answer: Some("Not like that".into()),
+    };
+    kept_while_more_is_said(no, 2).await;
+}
+
+async fn kept_while_more_is_said(said: EndedWait, remarks: usize) {
+    let mut set = Set::new();
     set.position.ended_wait = Some(said.clone());
     let Set { task, position, state, limits, .. } = &set;
     let mind = &Manager;
@@ -382,7 +393,7 @@ async fn an_answer_is_kept_until_the_plan_is_made_with_it_also_when_more_is_said
     let HandoffRequest::Plan { feedback, answer, .. } = request.as_ref() else {
         panic!("{request:?}")
     };
-    assert_eq!((feedback.len(), answer), (1, &Some(said)));
+    assert_eq!((feedback.len(), answer), (remarks, &Some(said)));
     set.state = anew.state;
     assert_eq!(set.play(Node::PlanSteps).await.state.answered, None);
 }
