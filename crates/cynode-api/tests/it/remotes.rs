@@ -457,7 +457,7 @@ async fn connect_unasked(app: &TestApp, admin: &Client, slug: &str, port: u16) -
     let project = app.project(admin, slug).await;
     let url = format!("http://127.0.0.1:{port}/acme/web.git");
     let body = json!({ "forge": "gitea", "url": url, "repository": REPOSITORY, "default_branch": "main",
-        "credential": TOKEN, "check": false });
+        "credential": TOKEN, "check": false, "intake": { "label": "cynode" } });
     admin.put(&format!("/v1/projects/{project}/remote"), body).await.expect(200);
     project
 }
