@@ -5,14 +5,14 @@ use cynode_core::{
     ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId},
     roles::Role,
 };
-use cynode_db::{artifacts, settings};
+use cynode_db::artifacts;
 use data_encoding::HEXLOWER;
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
 use sha2::{Digest, Sha256};
 
 pub use cynode_db::artifacts::Artifact;
 
-use crate::{App, Ctx, Error};
+use crate::{App, Ctx, Error, settings};
 
 /// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
 pub const MOST_BYTES: usize = 4 * 1024 * 1024;
@@ -101,9 +101,8 @@ pub async fn may_store(
 
 /// Most bytes that agents store with one task.
 async fn most_of_a_task(ctx: &mut Ctx) -> Result<i64, Error> {
-    let key = TASK_BYTES.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
-    let set = settings::get(ctx.conn(), &key).await?;
-    Ok(set.and_then(|set| set.value.as_i64()).unwrap_or(TASK_BYTES_DEFAULT))
+    let set = settings::value(ctx.conn(), TASK_BYTES).await?;
+    Ok(set.and_then(|value| value.as_i64()).unwrap_or(TASK_BYTES_DEFAULT))
 }
 
 /// Stores bytes under their digest. Stored again, nothing changes; nobody can put other bytes there.

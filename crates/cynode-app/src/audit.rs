@@ -14,7 +14,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
-    audit::{self, Place, Search},
+    audit::{self, Search},
 };
 pub use cynode_wire::gate::AuditReport as Report;
 use cynode_wire::{
@@ -389,11 +389,7 @@ pub async fn search(ctx: &mut Ctx, wanted: Wanted) -> Result<AuditPage, Error> {
         decision: wanted.decision,
         since: wanted.since,
         until: wanted.until,
-        behind: wanted.cursor.map(|cursor| Place {
-            at: cursor.at(),
-            seq: cursor.seq,
-            chain: cursor.chain,
-        }),
+        behind: wanted.cursor,
     };
     let (most, mut found) = (usize::from(wanted.limit), Vec::new());
     for back in looks {

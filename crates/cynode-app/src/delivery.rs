@@ -23,7 +23,7 @@ use cynode_db::{
     Conn, DbError,
     deliveries::{self, Delivery},
     pull_requests::{self, CommentAuthor, Offered, PullRequest},
-    repositories, settings, tasks, waits,
+    repositories, tasks, waits,
 };
 use cynode_wire::{
     delivery::{
@@ -43,6 +43,7 @@ use crate::{
     context::Told,
     inference,
     repositories::{Difference, Moved, NewCommit},
+    settings,
 };
 
 /// How often it is looked again when something changes meanwhile.
@@ -345,11 +346,9 @@ async fn create(
 
 /// Who commits for people are by.
 async fn author(ctx: &mut Ctx) -> Result<Author, Error> {
-    let key = AUTHOR_SETTING.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
-    let set = settings::get(ctx.conn(), &key).await?;
-    let set = set.and_then(|set| set.value.as_str().map(str::to_owned));
+    let set = settings::value(ctx.conn(), AUTHOR_SETTING).await?;
     // What cannot be used is not: a commit must be made nevertheless.
-    Ok(set.and_then(|text| text.parse().ok()).unwrap_or_default())
+    Ok(set.as_ref().and_then(|value| value.as_str()?.parse().ok()).unwrap_or_default())
 }
 
 /// Makes the commit, moves the branch, offers it. Done again, each of them changes nothing.

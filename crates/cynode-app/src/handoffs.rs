@@ -16,7 +16,7 @@ use cynode_core::{
 use cynode_db::{
     DbError, groups,
     handoffs::{self, Claim, Ending, Held, Kept, NewHandoff, NewThought},
-    jobs, projects, repositories, settings, tasks, workflow,
+    jobs, projects, repositories, tasks, workflow,
 };
 use cynode_wire::{
     handoffs::{
@@ -38,6 +38,7 @@ use crate::{
     context::Told,
     error::complain,
     inference::{self, Menu},
+    settings,
     workflow::{lifetime, patience},
 };
 
@@ -197,8 +198,7 @@ pub async fn claim(
 }
 
 async fn analysts(ctx: &mut Ctx) -> Result<i64, Error> {
-    let key = ANALYSTS.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
-    let set = settings::get(ctx.conn(), &key).await?.and_then(|set| set.value.as_i64());
+    let set = settings::value(ctx.conn(), ANALYSTS).await?.and_then(|value| value.as_i64());
     Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(ANALYSTS_DEFAULT))
 }
 

@@ -13,7 +13,6 @@ use cynode_core::{
 use cynode_db::{
     Conn, models,
     notices::{self, Channel, Filter, Notification, Owner},
-    settings,
 };
 use cynode_notify::{Courier, Reach, Unreachable, WebhookSecret, check, is_mailbox, line};
 use cynode_wire::{
@@ -31,7 +30,7 @@ use url::Url;
 pub use question::{Asked, Circumstances, Question};
 pub use worker::{Pace, run, turn};
 
-use crate::{Caller, Ctx, Error, context::Told, gate, keys::Keys};
+use crate::{Caller, Ctx, Error, context::Told, gate, keys::Keys, settings};
 
 /// The setting that lets notices go to this machine and to private networks.
 pub const ALLOW_PRIVATE: &str = "notifications.allow_private";
@@ -56,9 +55,7 @@ pub struct Parts {
 
 /// How far notices may go.
 pub(crate) async fn reach(conn: &mut Conn) -> Result<Reach, Error> {
-    let key = ALLOW_PRIVATE.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
-    let set = settings::get(conn, &key).await?;
-    Ok(if set.is_some_and(|set| set.value == json!(true)) {
+    Ok(if settings::value(conn, ALLOW_PRIVATE).await? == Some(json!(true)) {
         Reach::Anywhere
     } else {
         Reach::Public

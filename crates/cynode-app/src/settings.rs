@@ -8,7 +8,7 @@ use cynode_core::{
     roles::Role,
     settings::{Change, Expected, Versioned, fits},
 };
-use cynode_db::settings;
+use cynode_db::{Conn, settings};
 use serde_json::{Value, json};
 
 use crate::{Ctx, Error, artifacts, context::Told, gate, handoffs, inference, notices, sweep};
@@ -55,6 +55,12 @@ pub async fn list(ctx: &mut Ctx) -> Result<Vec<Versioned>, Error> {
 pub async fn get(ctx: &mut Ctx, key: &DottedKey) -> Result<Versioned, Error> {
     ctx.require(Role::Viewer)?;
     settings::get(ctx.conn(), key).await?.ok_or_else(|| Error::not_found("setting", key))
+}
+
+/// What a setting of ours holds now, for whoever goes by it.
+pub(crate) async fn value(conn: &mut Conn, name: &str) -> Result<Option<Value>, Error> {
+    let key = name.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
+    Ok(settings::get(conn, &key).await?.map(|set| set.value))
 }
 
 /// All writes of a setting.

@@ -7,7 +7,7 @@ use cynode_core::{
     events::EventKind,
     ids::{JobId, TaskId, WaitId},
 };
-use cynode_db::{DbError, jobs, settings, waits, workflow};
+use cynode_db::{DbError, jobs, waits, workflow};
 use cynode_wire::workflow::Resolution;
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use cynode_db::workflow::Due;
 
-use crate::{App, Ctx, Error, Request, context::Told, error::complain};
+use crate::{App, Ctx, Error, Request, context::Told, error::complain, settings};
 
 /// Most runs, jobs or waits taken at once.
 const BATCH: i64 = 100;
@@ -118,9 +118,8 @@ pub async fn tidy(app: &App, was_halted: bool) -> Result<bool, Error> {
     let expired = waits::expired(&mut conn, BATCH).await?;
     let overdue = jobs::overdue(&mut conn, BATCH).await?;
     let fleet = jobs::fleet(&mut conn).await?;
-    let key = ANYWAY.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
-    let anyway = !overdue.is_empty()
-        && settings::get(&mut conn, &key).await?.is_some_and(|set| set.value == json!(true));
+    let anyway =
+        !overdue.is_empty() && settings::value(&mut conn, ANYWAY).await? == Some(json!(true));
     drop(conn);
     // What fails or is held by somebody is left for the next turn: nothing behind it has to wait. Without a database it is over.
     if let Err(error) = crate::handoffs::sweep(app, &request, BATCH).await {

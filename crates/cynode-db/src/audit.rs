@@ -1,5 +1,6 @@
 //! Records of tool calls, as columns. What they mean and how they are chained is `cynode-audit`'s business.
 
+use cynode_wire::page::RecordCursor;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -359,18 +360,7 @@ pub struct Search {
     /// Only before.
     pub until: Option<OffsetDateTime>,
     /// Only what comes behind this one.
-    pub behind: Option<Place>,
-}
-
-/// Where a record stands among all, newest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// When it was written.
-    pub at: OffsetDateTime,
-    /// Its place in its chain.
-    pub seq: i64,
-    /// Its chain.
-    pub chain: Uuid,
+    pub behind: Option<RecordCursor>,
 }
 
 /// The records that were searched for, newest first.
@@ -399,9 +389,9 @@ pub async fn search(conn: &mut Conn, search: &Search, limit: i64) -> Result<Vec<
         search.decision,
         search.since,
         search.until,
-        search.behind.map(|place| place.at),
-        search.behind.map(|place| place.seq),
-        search.behind.map(|place| place.chain),
+        search.behind.map(RecordCursor::at),
+        search.behind.map(|record| record.seq),
+        search.behind.map(|record| record.chain),
         limit,
     )
     .fetch_all(conn)

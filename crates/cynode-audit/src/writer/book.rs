@@ -173,10 +173,22 @@ impl Book {
         now: &Now,
         new_id: &NewId,
     ) -> io::Result<()> {
-        let Some(old) = self.live.as_ref().map(|live| live.chain) else { return Ok(()) };
-        let carried = self.open.decisions();
-        let begun = begin_chain(directory, options, Some(old), &carried, (now, new_id))?;
+        if self.live.is_none() {
+            return Ok(());
+        }
+        let begun = self.next_chain(directory, options, (now, new_id))?;
         self.go_on_in(directory, begun)
+    }
+
+    /// The chain behind this one, with the calls under way.
+    fn next_chain(
+        &self,
+        directory: &Directory,
+        options: &Options,
+        environment: (&Now, &NewId),
+    ) -> io::Result<(Live, Outgoing)> {
+        let old = self.live.as_ref().map(|live| live.chain);
+        begin_chain(directory, options, old, &self.open.decisions(), environment)
     }
 
     /// Closes the chain and goes on in the next one.
@@ -359,9 +371,7 @@ impl Book {
         now: &Now,
         new_id: &NewId,
     ) -> io::Result<()> {
-        let old = self.live.as_ref().map(|live| live.chain);
-        let carried = self.open.decisions();
-        let begun = begin_chain(directory, options, old, &carried, (now, new_id))?;
+        let begun = self.next_chain(directory, options, (now, new_id))?;
         std::fs::remove_file(&begun.1.path)?;
         self.go_on_in(directory, begun)
     }
